@@ -1,0 +1,141 @@
+/*
+ * Descriptor helpers. No allocation and no logging: the launcher and init use them as well.
+ */
+#include "pool/base/fd.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void sp_fd_close(int *fd)
+{
+	int saved = errno;
+
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+	errno = saved;
+}
+
+void sp_fd_cleanup(int *fd)
+{
+	sp_fd_close(fd);
+}
+
+int sp_take_fd(int *fd)
+{
+	int taken = *fd;
+
+	*fd = -1;
+	return taken;
+}
+
+union fd_control {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(SP_MSG_FDS_MAX * sizeof(int))];
+};
+
+int sp_msg_send(int socket_fd, const void *data, size_t len, const int *fds, size_t fd_count)
+{
+	union fd_control control;
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t sent;
+
+	sp_assert(fd_count <= SP_MSG_FDS_MAX);
+	if (fd_count > 0) {
+		struct cmsghdr *header;
+
+		memset(&control, 0, sizeof(control));
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+	}
+	do {
+		sent = sendmsg(socket_fd, &message, MSG_NOSIGNAL);
+	} while (sent < 0 && errno == EINTR);
+	if (sent < 0)
+		return -errno;
+	return (size_t)sent == len ? 0 : -EMSGSIZE;
+}
+
+ssize_t sp_msg_receive(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count)
+{
+	union fd_control control;
+	struct iovec iov = {.iov_base = buffer, .iov_len = size};
+	struct msghdr message = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes),
+	};
+	size_t count = 0;
+	ssize_t got;
+
+	do {
+		got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
+	} while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return -errno;
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header;
+	     header = CMSG_NXTHDR(&message, header)) {
+		size_t bytes;
+
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		bytes = header->cmsg_len - CMSG_LEN(0);
+		sp_assert(count * sizeof(int) + bytes <= SP_MSG_FDS_MAX * sizeof(int));
+		memcpy(fds + count, CMSG_DATA(header), bytes);
+		count += bytes / sizeof(int);
+	}
+	if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+		for (size_t i = 0; i < count; i++)
+			sp_fd_close(&fds[i]);
+		return -EMSGSIZE;
+	}
+	*ret_fd_count = count;
+	return got;
+}
+
+int sp_write_all(int fd, const void *data, size_t len)
+{
+	const char *at = data;
+
+	while (len > 0) {
+		ssize_t written = write(fd, at, len);
+
+		if (written < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		at += written;
+		len -= (size_t)written;
+	}
+	return 0;
+}
+
+ssize_t sp_read_all(int fd, void *buffer, size_t size)
+{
+	char *at = buffer;
+	size_t total = 0;
+
+	while (total < size) {
+		ssize_t got = read(fd, at + total, size - total);
+
+		if (got < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		if (got == 0)
+			break;
+		total += (size_t)got;
+	}
+	return (ssize_t)total;
+}

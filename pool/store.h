@@ -1,0 +1,90 @@
+/*
+ * The store port: what the policy asks of state that is shared between hosts.
+ *
+ * The supervisor is the authority and the store a directory: everything in it can be lost and is
+ * told again, and nothing it answers can make two clients hold one sandbox. Two implementations:
+ * memory_store (one host, the embedded default) and redis/ (many hosts). Answers are asynchronous
+ * in kind, so that a network may lie between: a call returns 0 (the answer comes by callback, never
+ * before the call has returned, except where the memory store documents `answered inline`) or a
+ * negative errno.
+ *
+ * What each call is for:
+ *   heartbeat   the host says what it holds and gets its share of max_idle, the operator's
+ *               intent (sizes, state, revision) and commands against its sandboxes
+ *   publish     a sandbox became ready: it is listed as idle, or granted to a waiter of the whole
+ *               cluster at once, or refused because the host is over its share
+ *   update      a sandbox left idle (leased locally, killing, gone), or a lease's end moved
+ *   meta_set    the operator's resize, drain, destroy: one more revision
+ */
+#ifndef SP_POOL_STORE_H
+#define SP_POOL_STORE_H
+
+#include "pool/base/err.h"
+#include "pool/sandbox.h"
+
+enum sp_store_pool_state {
+	SP_STORE_ACTIVE,
+	SP_STORE_DRAINING,
+	SP_STORE_DESTROYING,
+	SP_STORE_DESTROYED
+};
+
+struct sp_store_meta {
+	uint64_t revision; /* 0 = nobody has set anything yet */
+	uint32_t max_idle; /* 0 is a real value */
+	uint32_t max_total;
+	enum sp_store_pool_state state;
+};
+
+struct sp_store_counts {
+	uint32_t idle;
+	uint32_t creating;
+	uint32_t leased;
+	uint32_t waiters;
+};
+
+struct sp_store_share {
+	struct sp_store_meta meta;
+	uint32_t share;   /* idle + creating that this host may hold */
+	int64_t valid_ms; /* how long that holds without another heartbeat; INT64_MAX = for ever */
+};
+
+enum sp_store_verdict { SP_STORE_LISTED, SP_STORE_GRANTED, SP_STORE_REFUSED };
+
+struct sp_store;
+
+struct sp_store_ops {
+	/* Register or refresh. cb gets NULL share and err on an outage. */
+	int (*heartbeat)(struct sp_store *store, const char *pool,
+			 const struct sp_store_counts *counts, int64_t now_ms,
+			 void (*cb)(void *arg, const struct sp_store_share *share,
+				    const struct sp_err *err),
+			 void *arg);
+	/* lease_id is "" unless GRANTED. On an outage cb gets LISTED with err set: the sandbox may
+	 * be handed out locally and is told again by the rotation. */
+	int (*publish)(struct sp_store *store, const char *pool, const struct sp_sandbox *sandbox,
+		       int64_t now_ms,
+		       void (*cb)(void *arg, const char *sandbox_id, enum sp_store_verdict verdict,
+				  const char *lease_id, const struct sp_err *err),
+		       void *arg);
+	/* Fire and forget; the rotation repeats what gets lost. */
+	void (*update)(struct sp_store *store, const char *pool, const struct sp_sandbox *sandbox,
+		       int64_t now_ms);
+	/* expected_revision 0 = whatever is there. -ESTALE through err when another came first. */
+	int (*meta_set)(struct sp_store *store, const char *pool, const struct sp_store_meta *meta,
+			uint64_t expected_revision, int64_t now_ms,
+			void (*cb)(void *arg, const struct sp_store_meta *meta,
+				   const struct sp_err *err),
+			void *arg);
+	bool (*up)(const struct sp_store *store);
+	void (*free)(struct sp_store *store);
+};
+
+struct sp_store {
+	const struct sp_store_ops *ops;
+};
+
+/* The embedded store. Answers inline: callbacks run before the call returns. */
+int sp_memory_store_new(struct sp_store **ret_store, struct sp_err *err);
+
+#endif
