@@ -18,9 +18,10 @@
  *	/scratch         an empty directory: the sandbox's tmpfs goes here
  *	/newroot         an empty directory: the new root goes here
  *	/empty/dir, /empty/file   sources of masks, read-only
- *	/pools/<n>/<i>   mount number i of pool n: bind of its source, read-only, nosuid, nodev
- *	/pools/<n>/dev   the minimal /dev (nodes are mknod'ed as root, bound rootless)
- *	/pools/<n>/files tmpfs with the FILE entries' contents, named by their mount index
+ *	/pools/<n>/<i>   mount number i of pool n (BIND: its source, TREE: the finished tree), a
+ *	                 directory or a file, read-only, nosuid, nodev
+ *	/pools/<n>/dev   the minimal /dev: null zero full random urandom tty (mknod'ed as root, bound
+ *	                 rootless), links fd stdin stdout stderr ptmx, directories pts and shm
  *
  * All of it is locked (it came from a more privileged mount namespace), so a mask cannot be taken
  * off even by root of the sandbox's user namespace.
@@ -49,7 +50,7 @@ struct sp_boot {
 	uint32_t exec_filter_length;
 	uint32_t rootless; /* 1: one-uid map; workloads get a nested user namespace */
 	uint32_t reserved;
-	/* mount i was left out (optional source missing); the template has no /pools/<n>/<i> */
+	/* mount i is not init's: an optional source was missing, or it is part of a tree */
 	uint8_t absent[SP_TABLE_MOUNTS_MAX];
 	struct sp_table_pool pool; /* without roots: zeroed, init has no use for host paths */
 };

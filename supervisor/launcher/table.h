@@ -26,23 +26,29 @@
 #define SP_TABLE_SIZE_MAX      (64u << 20)
 #define SP_TABLE_SANDBOXES_MAX 20000u
 
-/* Entries are applied in order. `target` is absolute, normalised, inside the sandbox. */
+/*
+ * Entries are applied in order. `target` is absolute, normalised, inside the sandbox.
+ *
+ * What lies below the target of an earlier TREE is put into that tree by the launcher, once per
+ * pool (BIND, FILE, SYMLINK, DIR); init then binds the finished tree with one call. Everything else
+ * is done by init in every sandbox. FILE is legal below a TREE only.
+ */
 enum sp_table_mount_kind {
-	SP_MOUNT_BIND =
-		1, /* source: absolute host path (dir or file), bound read-only in the template */
-	SP_MOUNT_DIR,      /* an empty directory of the skeleton */
+	SP_MOUNT_BIND = 1, /* source: absolute host path (dir or file), read-only in the template */
+	SP_MOUNT_TREE,     /* a read-only directory assembled once per pool (/etc) */
+	SP_MOUNT_DIR, /* an empty directory: of the skeleton, of a tree, or on a writable place */
 	SP_MOUNT_SYMLINK,  /* source: the link's text */
-	SP_MOUNT_WRITABLE, /* a writable place on the sandbox's tmpfs, own bind */
-	SP_MOUNT_FILE, /* blob: content of a read-only file, made once per pool in the template */
-	SP_MOUNT_HIDE, /* cover an existing directory or file below a bind by an empty one */
-	SP_MOUNT_DEV,  /* the minimal /dev at target */
-	SP_MOUNT_PROC, /* a fresh, masked proc at target */
+	SP_MOUNT_FILE,     /* blob: content of a read-only file of a tree */
+	SP_MOUNT_WRITABLE, /* a place on the sandbox's one tmpfs, own bind: nosuid, nodev */
+	SP_MOUNT_HIDE,     /* cover an existing directory or file by an empty one */
+	SP_MOUNT_DEV,      /* the minimal /dev at target */
+	SP_MOUNT_PROC,     /* a fresh, masked proc at target */
 };
 
-#define SP_MOUNT_F_OPTIONAL  0x01u /* BIND: leave out when the source does not exist at load */
-#define SP_MOUNT_F_NOEXEC    0x02u
+#define SP_MOUNT_F_OPTIONAL  0x01u /* BIND, HIDE: leave out when source (target) does not exist */
+#define SP_MOUNT_F_NOEXEC    0x02u /* WRITABLE, BIND */
 #define SP_MOUNT_F_RECURSIVE 0x04u /* BIND: take submounts along */
-#define SP_MOUNT_F_STICKY    0x08u /* WRITABLE: mode 1777, else 0755 owned by the workload */
+#define SP_MOUNT_F_OWNED     0x08u /* WRITABLE, DIR: belongs to the workload's uid, else to id 0 */
 #define SP_MOUNT_F_ALL       0x0fu
 
 struct sp_table_mount {
