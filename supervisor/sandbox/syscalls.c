@@ -49,7 +49,7 @@ int sp_sys_mount_setattr(int fd, const char *path, unsigned int flags, uint64_t 
 		.attr_set = set,
 		.attr_clr = clear,
 		.propagation = propagation,
-		.userns_fd = (set & MOUNT_ATTR_IDMAP) != 0 ? (uint64_t)userns_fd : 0,
+		.userns_fd = (set & MOUNT_ATTR_IDMAP) != 0 ? (unsigned int)userns_fd : 0u,
 	};
 
 	return result(mount_setattr(fd, path, flags, &attr, sizeof(attr)));
