@@ -13,14 +13,16 @@
 struct sp_backend_ops {
 	/*
 	 * Begin to create the sandbox. Answered later by exactly one of sp_pool_created() and
-	 * sp_pool_create_failed(). A negative return means that nothing was begun and counts as a
-	 * failure of stage "admission".
+	 * sp_pool_create_failed(). After the latter it is killing: either say sp_pool_gone() at
+	 * once because nothing is left, or wait for the pool to ask for the kill. A negative return
+	 * means that nothing was begun and counts as a failure of stage "admission"; the struct is
+	 * freed at once, forget is not called.
 	 */
 	int (*create)(void *arg, struct sp_sandbox *sandbox, struct sp_err *err);
 	/*
 	 * Begin to kill it; answered later by sp_pool_gone(). Asked again (same sandbox) when no
 	 * answer came within kill_retry_ms. Also legal while it is still being created: then the
-	 * answer to create is no longer given, only gone.
+	 * answer to create is no longer given, only gone (a late one is ignored).
 	 */
 	void (*kill)(void *arg, struct sp_sandbox *sandbox);
 	/*

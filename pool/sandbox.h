@@ -1,6 +1,6 @@
 /*
  * One sandbox as the policy sees it: an id, a state, a reason, a few times. What it is made of
- *(pidfd, control socket, cgroup) is the backend's business and hangs on `backend_data`.
+ * (pidfd, control socket, cgroup) is the backend's business and hangs on `backend_data`.
  *
  * States and the only edges between them:
  *
@@ -13,7 +13,6 @@
 #define SP_POOL_SANDBOX_H
 
 #include "pool/base/id.h"
-#include "pool/base/list.h"
 
 #define SP_SANDBOX_STATES(X)    \
 	X(CREATING, "creating") \
@@ -73,11 +72,6 @@ struct sp_sandbox {
 	bool claimed; /* somebody used it with the secret since it was bound */
 
 	void *backend_data; /* the backend's; the pool never looks at it */
-
-	/* Owned by pool/: membership in the pool's tables. Nobody else touches these. */
-	struct sp_list link;
-	void *by_id_entry;
-	size_t heap_index;
 };
 
 const char *sp_sandbox_state_name(enum sp_sandbox_state state);

@@ -41,11 +41,14 @@ struct sp_store_counts {
 	uint32_t creating;
 	uint32_t leased;
 	uint32_t waiters;
+	/* The host's configuration: what counts as long as the meta has revision 0. */
+	uint32_t configured_max_idle;
+	uint32_t configured_max_total;
 };
 
 struct sp_store_share {
 	struct sp_store_meta meta;
-	uint32_t share;   /* idle + creating that this host may hold */
+	uint32_t share;   /* idle + creating that this host may hold, its waiters' included */
 	int64_t valid_ms; /* how long that holds without another heartbeat; INT64_MAX = for ever */
 };
 
