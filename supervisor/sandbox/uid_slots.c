@@ -1,0 +1,88 @@
+/*
+ * Takes and gives ranges of ids. The bitmap only saves system calls for what this process knows is
+ * taken; the lock in the file decides.
+ */
+#include "supervisor/sandbox/uid_slots.h"
+
+#include "pool/base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+static int open_lock_file(int dir_fd)
+{
+	int fd = openat(dir_fd, SP_UID_SLOTS_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int sp_uid_slots_init(struct sp_uid_slots *slots, int dir_fd, uint32_t base, uint32_t count,
+		      struct sp_err *err)
+{
+	SP_AUTO_CLOSE int fd = open_lock_file(dir_fd);
+
+	if (fd < 0)
+		return sp_err_set(err, fd, "open '%s'", SP_UID_SLOTS_FILE);
+	sp_assert(count <= SP_UID_SLOTS_MAX);
+	memset(slots, 0, sizeof(*slots));
+	slots->dir_fd = dir_fd;
+	slots->base = base;
+	slots->count = count;
+	return 0;
+}
+
+uint32_t sp_uid_slots_base(const struct sp_uid_slots *slots, uint32_t slot)
+{
+	return slots->base + slot * SP_UID_SLOT_IDS;
+}
+
+static bool is_used(const struct sp_uid_slots *slots, uint32_t slot)
+{
+	return (slots->used[slot / 64] >> (slot % 64) & 1) != 0;
+}
+
+static int lock_range(int fd, uint32_t first)
+{
+	struct flock range = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = first,
+		.l_len = SP_UID_SLOT_IDS,
+	};
+
+	return fcntl(fd, F_OFD_SETLK, &range) < 0 ? -errno : 0;
+}
+
+int sp_uid_slots_take(struct sp_uid_slots *slots, uint32_t *ret_slot, int *ret_fd,
+		      struct sp_err *err)
+{
+	SP_AUTO_CLOSE int fd = open_lock_file(slots->dir_fd);
+
+	if (fd < 0)
+		return sp_err_set(err, fd, "open '%s'", SP_UID_SLOTS_FILE);
+	for (uint32_t i = 0; i < slots->count; i++) {
+		uint32_t slot = (slots->next + i) % slots->count;
+		int status;
+
+		if (is_used(slots, slot))
+			continue;
+		status = lock_range(fd, sp_uid_slots_base(slots, slot));
+		if (status == -EAGAIN || status == -EACCES)
+			continue;
+		if (status < 0)
+			return sp_err_set(err, status, "lock uid slot %u", slot);
+		slots->used[slot / 64] |= UINT64_C(1) << (slot % 64);
+		slots->next = (slot + 1) % slots->count;
+		*ret_slot = slot;
+		*ret_fd = sp_take_fd(&fd);
+		return 0;
+	}
+	return sp_err_set(err, -EAGAIN, "take one of %u uid slots", slots->count);
+}
+
+void sp_uid_slots_give(struct sp_uid_slots *slots, uint32_t slot)
+{
+	sp_assert(slot < slots->count && is_used(slots, slot));
+	slots->used[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+}
