@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #define SP_CGROUP_HIERARCHIES_MAX 4
-#define SP_CGROUP_PATH_MAX        256
+#define SP_CGROUP_PATH_MAX        220
 
 /* Bits of what a hierarchy limits; the values of enum sp_launcher_limit. */
 #define SP_CGROUP_MEMORY 0x01u
