@@ -20,6 +20,8 @@
 #define SP_CONFIG_FAULTS_MAX   200u
 #define SP_CONFIG_LISTEN_MAX   16u
 #define SP_CONFIG_IMAGES_MAX   64u
+#define SP_CONFIG_LAYERS_MAX   16u
+#define SP_CONFIG_MASKS_MAX    16u
 #define SP_CONFIG_API_KEYS_MAX 64u
 #define SP_CONFIG_API_KEY_MAX  256u
 
@@ -56,6 +58,7 @@ struct sp_config_pool {
 	char **images;
 	size_t image_count;
 	char *seccomp_profile; /* path of an OCI JSON profile, NULL = built in */
+	char *seccomp_digest;  /* of its contents: a changed profile is another sandbox */
 };
 
 struct sp_config {

@@ -10,5 +10,7 @@
 
 /* On success *ret_fd is a sealed memfd (F_SEAL_WRITE | SHRINK | GROW | SEAL) of the caller's. */
 int sp_table_build(const struct sp_config *config, int *ret_fd, struct sp_err *err);
+/* The same, written to a descriptor of the caller's, which stays open and unsealed. */
+int sp_table_write(const struct sp_config *config, int fd, struct sp_err *err);
 
 #endif

@@ -1,0 +1,293 @@
+/*
+ * Checks across keys. Each asks first whether the keys that it compares were read at all: one
+ * mistake gives one fault.
+ */
+#include "supervisor/config/reader.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ID_RANGE      65536u
+#define RECORD_MAX    (1u << 20) /* of one passwd entry */
+#define DIGITS        "0123456789"
+#define DURATION_TEXT 32
+
+static bool global_bad(const struct sp_config_reader *reader, const char *key)
+{
+	return sp_config_key_bad(reader, SP_SCHEMA_GLOBAL, key);
+}
+
+static bool pool_bad(const struct sp_config_reader *reader, const char *key)
+{
+	return sp_config_key_bad(reader, SP_SCHEMA_POOL, key);
+}
+
+/* ---- a pool ---- */
+
+static void check_times(struct sp_config_reader *reader, const struct sp_pool_config *policy)
+{
+	char min[DURATION_TEXT];
+	char idle[DURATION_TEXT];
+
+	if (pool_bad(reader, "acquire_min_remaining_ttl") || pool_bad(reader, "idle_timeout"))
+		return;
+	if (policy->acquire_min_remaining_ttl_ms < policy->idle_timeout_ms)
+		return;
+	(void)sp_format_duration(policy->acquire_min_remaining_ttl_ms, min, sizeof(min));
+	(void)sp_format_duration(policy->idle_timeout_ms, idle, sizeof(idle));
+	sp_config_fault_key(reader, "acquire_min_remaining_ttl",
+			    "%s must be below idle_timeout (%s), else nothing is ever handed out",
+			    min, idle);
+}
+
+/* The policy has the last word on its own fields; its message names one key, so it is asked only
+ * when nothing else is wrong. */
+static void resolve_policy(struct sp_config_reader *reader, struct sp_pool_config *policy,
+			   size_t faults_before)
+{
+	struct sp_err err = {0};
+
+	if (reader->faults->count > faults_before || reader->faults->more ||
+	    reader->bad[SP_SCHEMA_POOL] != 0)
+		return;
+	if (sp_pool_config_resolve(policy, &err) < 0)
+		sp_config_fault(reader, "%s", err.message);
+}
+
+static void check_limits(struct sp_config_reader *reader, const struct sp_config_pool *pool)
+{
+	char tmp[DURATION_TEXT];
+	char memory[DURATION_TEXT];
+
+	if (sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "tmp") ||
+	    sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "memory") ||
+	    pool->tmp_bytes < pool->memory_bytes)
+		return;
+	(void)sp_format_size(pool->tmp_bytes, tmp, sizeof(tmp));
+	(void)sp_format_size(pool->memory_bytes, memory, sizeof(memory));
+	sp_config_enter(reader, "limits");
+	sp_config_fault_key(reader, "tmp",
+			    "%s must be below limits.memory (%s): files count as memory", tmp,
+			    memory);
+	sp_config_leave(reader);
+}
+
+static bool parse_id(const char *text, uint32_t *ret_id)
+{
+	unsigned long long value;
+
+	if (*text == '\0' || strspn(text, DIGITS) != strlen(text))
+		return false;
+	errno = 0;
+	value = strtoull(text, NULL, 10);
+	if (errno != 0 || value >= UINT32_MAX)
+		return false;
+	*ret_id = (uint32_t)value;
+	return true;
+}
+
+/* By name, or by number with the account's group, or with the group of the same number. 0, -ENOENT,
+ * -ENOMEM, … */
+static int find_account(const char *user, uint32_t *ret_uid, uint32_t *ret_gid)
+{
+	char *buffer = malloc(RECORD_MAX);
+	struct passwd *found = NULL;
+	struct passwd record;
+	uint32_t uid;
+	bool numeric = parse_id(user, &uid);
+	int status;
+
+	if (!buffer)
+		return -ENOMEM;
+	status = numeric ? getpwuid_r(uid, &record, buffer, RECORD_MAX, &found)
+			 : getpwnam_r(user, &record, buffer, RECORD_MAX, &found);
+	if (found) {
+		*ret_uid = record.pw_uid;
+		*ret_gid = record.pw_gid;
+		status = 0;
+	} else if (numeric) {
+		*ret_uid = uid;
+		*ret_gid = uid;
+		status = 0;
+	} else {
+		status = status != 0 ? -status : -ENOENT;
+	}
+	free(buffer);
+	return status;
+}
+
+static void check_direct_user(struct sp_config_reader *reader, struct sp_config_pool *pool)
+{
+	int status;
+
+	if (!pool->direct_user) {
+		sp_config_fault_key(reader, "backend",
+				    "\"direct\" needs a 'direct_user' that is not root");
+		return;
+	}
+	status = find_account(pool->direct_user, &pool->direct_uid, &pool->direct_gid);
+	if (status < 0)
+		sp_config_fault_key(reader, "direct_user", "'%s': %s", pool->direct_user,
+				    status == -ENOENT ? "no such account"
+						      : strerrordesc_np(-status));
+	else if (pool->direct_uid == 0 || pool->direct_gid == 0)
+		sp_config_fault_key(
+			reader, "direct_user",
+			"'%s' is root or has root's group; a direct pool isolates nothing",
+			pool->direct_user);
+}
+
+static void check_backend(struct sp_config_reader *reader, struct sp_config_pool *pool)
+{
+	if (pool_bad(reader, "backend") || pool_bad(reader, "direct_user"))
+		return;
+	if (!pool->direct) {
+		if (pool->direct_user)
+			sp_config_fault_key(reader, "direct_user",
+					    "has no effect unless 'backend' is \"direct\"");
+		return;
+	}
+	if (!global_bad(reader, "allow_direct") && !reader->config->allow_direct)
+		sp_config_fault_key(reader, "backend",
+				    "\"direct\" isolates nothing and needs \"allow_direct\": true "
+				    "at the top level");
+	check_direct_user(reader, pool);
+}
+
+static void check_network(struct sp_config_reader *reader, const struct sp_config_pool *pool)
+{
+	if (pool->network_host && !global_bad(reader, "allow_host_network") &&
+	    !reader->config->allow_host_network)
+		sp_config_fault_key(reader, "network",
+				    "\"host\" reaches the host's services and needs "
+				    "\"allow_host_network\": true at the top level");
+}
+
+/* Places that init makes itself, or that must come from the root: nothing is laid over them. */
+static bool reserved_place(const char *path)
+{
+	static const char *const places[] = {"/proc", "/dev", "/sys", "/etc"};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(places); i++) {
+		size_t len = strlen(places[i]);
+
+		if (strncmp(path, places[i], len) == 0 && (path[len] == '\0' || path[len] == '/'))
+			return true;
+	}
+	return false;
+}
+
+static void check_layers(struct sp_config_reader *reader, const struct sp_config_pool *pool)
+{
+	sp_config_enter(reader, "layers");
+	for (size_t i = 0; i < pool->layer_count; i++) {
+		if (!reserved_place(pool->layers[i]))
+			continue;
+		sp_config_enter_index(reader, i);
+		sp_config_fault(reader,
+				"'%s' cannot be a layer: /proc, /dev, /sys and /etc are "
+				"the sandbox's own",
+				pool->layers[i]);
+		sp_config_leave(reader);
+	}
+	sp_config_leave(reader);
+}
+
+/* The contents decide what a sandbox is; the resolved configuration carries their digest. */
+static void check_profile(struct sp_config_reader *reader, struct sp_config_pool *pool)
+{
+	char digest[17];
+	char *text;
+	size_t len;
+	json_t *profile;
+	json_error_t error;
+
+	if (!pool->seccomp_profile || reader->resolved ||
+	    sp_config_read_file(reader, pool->seccomp_profile, SP_CONFIG_FILE_MAX, false, &text,
+				&len) < 0)
+		return;
+	profile = json_loadb(text, len, 0, &error);
+	if (!json_is_object(profile))
+		sp_config_fault_in(reader, pool->seccomp_profile,
+				   profile ? 1 : SP_MAX(error.line, 0),
+				   "not a seccomp profile in JSON: %s",
+				   profile ? "must hold one object" : error.text);
+	json_decref(profile);
+	(void)snprintf(digest, sizeof(digest), "%016llx",
+		       (unsigned long long)sp_config_hash(SP_CONFIG_HASH_START, text, len));
+	free(text);
+	free(pool->seccomp_digest);
+	pool->seccomp_digest = strdup(digest);
+	if (!pool->seccomp_digest)
+		reader->status = -ENOMEM;
+}
+
+void sp_config_check_pool(struct sp_config_reader *reader, struct sp_config_pool *pool)
+{
+	size_t faults_before = reader->faults->count;
+
+	check_times(reader, &pool->policy);
+	check_limits(reader, pool);
+	check_backend(reader, pool);
+	check_network(reader, pool);
+	check_layers(reader, pool);
+	check_profile(reader, pool);
+	resolve_policy(reader, &pool->policy, faults_before);
+}
+
+/* ---- the top level ---- */
+
+static void check_uids(struct sp_config_reader *reader)
+{
+	const struct sp_config *config = reader->config;
+
+	if (global_bad(reader, "uid_base") || global_bad(reader, "uid_count"))
+		return;
+	if (config->uid_base % ID_RANGE != 0)
+		sp_config_fault_key(reader, "uid_base",
+				    "must be a multiple of 65536, so that no two ranges overlap");
+	else if (config->uid_base + (uint64_t)config->uid_count * ID_RANGE > UINT32_MAX)
+		sp_config_fault_key(reader, "uid_count",
+				    "%u slots of 65536 ids from %u on do not fit below 2^32",
+				    config->uid_count, config->uid_base);
+}
+
+static void check_listen(struct sp_config_reader *reader)
+{
+	const struct sp_config *config = reader->config;
+	bool has_tls = config->tls_certificate_file && config->tls_key_file;
+	bool tls_known =
+		!global_bad(reader, "tls_certificate_file") && !global_bad(reader, "tls_key_file");
+
+	if (global_bad(reader, "listen"))
+		return;
+	sp_config_enter(reader, "listen");
+	for (size_t i = 0; i < config->listen_count; i++) {
+		const char *address = config->listen[i];
+
+		sp_config_enter_index(reader, i);
+		if (sp_listen_is_tls(address) && !has_tls && tls_known)
+			sp_config_fault(reader,
+					"'%s' needs 'tls_certificate_file' and "
+					"'tls_key_file'",
+					address);
+		if (sp_listen_is_tcp(address) && !sp_listen_is_tls(address) &&
+		    !sp_listen_is_loopback(address) && !config->insecure &&
+		    !global_bad(reader, "insecure"))
+			sp_config_fault(reader,
+					"'%s' is reachable from the network in clear: use tls://, "
+					"a loopback address, or \"insecure\": true",
+					address);
+		sp_config_leave(reader);
+	}
+	sp_config_leave(reader);
+}
+
+void sp_config_check_global(struct sp_config_reader *reader)
+{
+	check_uids(reader);
+	check_listen(reader);
+}

@@ -1,0 +1,314 @@
+/*
+ * The files: the configuration, its drop-ins, the secrets. Each is opened once and judged by what
+ * was opened, not by its name: a regular file, not too large, and for the privileged compiler one
+ * that nobody but root (without privilege: the user) can have written.
+ */
+#include "supervisor/config/reader.h"
+
+#include "pool/base/fd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEYS_FILE_MAX (64u << 10)
+
+static int file_fault(struct sp_config_reader *reader, const char *path, int status,
+		      const char *what)
+{
+	sp_config_fault_in(reader, path, 0, "%s: %s", what, strerrordesc_np(-status));
+	return status;
+}
+
+static bool owner_trusted(const struct stat *stat)
+{
+	return stat->st_uid == 0 || stat->st_uid == geteuid();
+}
+
+/* Running as root, geteuid() is 0: then only root's files are trusted. */
+static int check_trust(struct sp_config_reader *reader, const char *path, const struct stat *stat)
+{
+	if (!owner_trusted(stat)) {
+		sp_config_fault_in(reader, path, 0,
+				   "owned by uid %u: must belong to %s, as whoever can write it "
+				   "decides what root does",
+				   stat->st_uid, geteuid() == 0 ? "root" : "you or root");
+		return -EPERM;
+	}
+	if (stat->st_mode & (S_IWGRP | S_IWOTH)) {
+		sp_config_fault_in(reader, path, 0, "writable by %s (mode %04o): run chmod go-w",
+				   stat->st_mode & S_IWOTH ? "everybody" : "its group",
+				   stat->st_mode & 07777);
+		return -EPERM;
+	}
+	return 0;
+}
+
+static int check_file(struct sp_config_reader *reader, const char *path, const struct stat *stat,
+		      size_t max, bool secret)
+{
+	if (!S_ISREG(stat->st_mode)) {
+		sp_config_fault_in(reader, path, 0, "not a regular file");
+		return -EINVAL;
+	}
+	if ((uint64_t)stat->st_size > max) {
+		sp_config_fault_in(reader, path, 0, "larger than %zu bytes", max);
+		return -EFBIG;
+	}
+	if (secret && (stat->st_mode & S_IROTH)) {
+		sp_config_fault_in(reader, path, 0,
+				   "holds secrets and is readable by everybody: run chmod o-r");
+		return -EPERM;
+	}
+	return reader->trusted ? check_trust(reader, path, stat) : 0;
+}
+
+int sp_config_read_file(struct sp_config_reader *reader, const char *path, size_t max, bool secret,
+			char **ret_text, size_t *ret_len)
+{
+	/* O_NONBLOCK: opening a fifo must not hang */
+	SP_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat stat;
+	ssize_t len;
+	char *text;
+	int status;
+
+	if (fd < 0)
+		return file_fault(reader, path, -errno, "cannot be opened");
+	if (fstat(fd, &stat) < 0)
+		return file_fault(reader, path, -errno, "cannot be examined");
+	status = check_file(reader, path, &stat, max, secret);
+	if (status < 0)
+		return status;
+	text = malloc((size_t)stat.st_size + 1);
+	if (!text)
+		return -ENOMEM;
+	len = sp_read_all(fd, text, (size_t)stat.st_size + 1);
+	if (len < 0 || len > stat.st_size) {
+		free(text);
+		return file_fault(reader, path, len < 0 ? (int)len : -EAGAIN,
+				  len < 0 ? "cannot be read" : "grew while it was read");
+	}
+	text[len] = '\0';
+	*ret_text = text;
+	*ret_len = (size_t)len;
+	return 0;
+}
+
+static void load_source(struct sp_config_reader *reader, const char *path)
+{
+	char *text;
+	size_t len;
+	int status = sp_config_read_file(reader, path, SP_CONFIG_FILE_MAX, false, &text, &len);
+
+	if (status == 0)
+		sp_config_add_source(reader, path, text, len);
+	else if (reader->status == 0 && status != -EINVAL)
+		reader->status = status;
+}
+
+/* ---- drop-ins ---- */
+
+static int is_dropin(const struct dirent *entry)
+{
+	size_t len = strlen(entry->d_name);
+
+	return entry->d_name[0] != '.' && len > 5 && strcmp(entry->d_name + len - 5, ".json") == 0;
+}
+
+/* By bytes, not by the locale's idea of order. */
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int open_dropin_folder(struct sp_config_reader *reader, const char *folder)
+{
+	SP_AUTO_CLOSE int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat stat;
+
+	if (fd < 0)
+		return errno == ENOENT ? -ENOENT
+				       : file_fault(reader, folder, -errno, "cannot be opened");
+	if (fstat(fd, &stat) < 0)
+		return file_fault(reader, folder, -errno, "cannot be examined");
+	if (reader->trusted && check_trust(reader, folder, &stat) < 0)
+		return -EPERM;
+	return sp_take_fd(&fd);
+}
+
+static void load_dropins(struct sp_config_reader *reader, const char *path)
+{
+	struct dirent **entries = NULL;
+	char folder[PATH_MAX];
+	char file[PATH_MAX + 256];
+	SP_AUTO_CLOSE int fd = -1;
+	int count;
+
+	if ((size_t)snprintf(folder, sizeof(folder), "%s.d", path) >= sizeof(folder)) {
+		reader->status = file_fault(reader, path, -ENAMETOOLONG, "cannot be opened");
+		return;
+	}
+	fd = open_dropin_folder(reader, folder);
+	if (fd == -ENOENT)
+		return;
+	if (fd < 0) {
+		reader->status = fd;
+		return;
+	}
+	count = scandirat(fd, ".", &entries, is_dropin, by_name);
+	if (count < 0) {
+		reader->status = file_fault(reader, folder, -errno, "cannot be listed");
+		return;
+	}
+	if ((unsigned int)count > SP_CONFIG_DROPINS_MAX)
+		sp_config_fault_in(reader, folder, 0, "has %d files, at most %u are possible",
+				   count, SP_CONFIG_DROPINS_MAX);
+	for (int i = 0; i < count; i++) {
+		if ((unsigned int)count <= SP_CONFIG_DROPINS_MAX) {
+			(void)snprintf(file, sizeof(file), "%s/%s", folder, entries[i]->d_name);
+			load_source(reader, file);
+		}
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+/* ---- secrets ---- */
+
+static int add_key(struct sp_config *config, const char *key)
+{
+	char **grown = reallocarray(config->api_keys, config->api_key_count + 1, sizeof(*grown));
+
+	if (!grown)
+		return -ENOMEM;
+	config->api_keys = grown;
+	grown[config->api_key_count] = strdup(key);
+	if (!grown[config->api_key_count])
+		return -ENOMEM;
+	config->api_key_count++;
+	return 0;
+}
+
+static bool key_known(const struct sp_config *config, const char *key)
+{
+	for (size_t i = 0; i < config->api_key_count; i++)
+		if (strcmp(config->api_keys[i], key) == 0)
+			return true;
+	return false;
+}
+
+/* One line without its newline. Messages name the line, never the key. */
+static void read_key(struct sp_config_reader *reader, const char *file, int line, char *text)
+{
+	struct sp_config *config = reader->config;
+	const char *complaint;
+	size_t len = strcspn(text, "\r");
+
+	while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t'))
+		len--;
+	text[len] = '\0';
+	text += strspn(text, " \t");
+	if (*text == '\0' || *text == '#')
+		return;
+	complaint = sp_check_api_key(text);
+	if (complaint)
+		sp_config_fault_in(reader, file, line, "an API key %s", complaint);
+	else if (key_known(config, text))
+		sp_config_fault_in(reader, file, line, "the same API key twice");
+	else if (config->api_key_count == SP_CONFIG_API_KEYS_MAX)
+		sp_config_fault_in(reader, file, line, "more than %u API keys",
+				   SP_CONFIG_API_KEYS_MAX);
+	else if (add_key(config, text) < 0)
+		reader->status = -ENOMEM;
+}
+
+/* A name without slash is a credential of the service. */
+static int secret_path(struct sp_config_reader *reader, const char *name, char path[PATH_MAX])
+{
+	const char *folder = secure_getenv("CREDENTIALS_DIRECTORY");
+
+	if (*name == '/') {
+		(void)snprintf(path, PATH_MAX, "%s", name);
+		return 0;
+	}
+	if (!folder || *folder != '/') {
+		sp_config_fault_key(reader, "api_keys_file",
+				    "'%s' is the name of a credential, but $CREDENTIALS_DIRECTORY "
+				    "is not set",
+				    name);
+		return -ENOENT;
+	}
+	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+static void load_keys(struct sp_config_reader *reader)
+{
+	char path[PATH_MAX];
+	char *text = NULL;
+	char *rest;
+	char *line;
+	size_t len = 0;
+	int number = 0;
+
+	if (!reader->config->api_keys_file ||
+	    secret_path(reader, reader->config->api_keys_file, path) < 0 ||
+	    sp_config_read_file(reader, path, KEYS_FILE_MAX, true, &text, &len) < 0)
+		return;
+	if (memchr(text, '\0', len))
+		sp_config_fault_in(reader, path, 0, "holds a NUL byte");
+	rest = text;
+	while ((line = strsep(&rest, "\n")))
+		read_key(reader, path, ++number, line);
+	if (reader->config->api_key_count == 0)
+		sp_config_fault_in(reader, path, 0, "holds no API key");
+	explicit_bzero(text, len);
+	free(text);
+}
+
+/* ---- all of it ---- */
+
+int sp_config_load_as(const char *path, bool with_secrets, bool trusted,
+		      struct sp_config **ret_config, struct sp_config_faults *faults)
+{
+	struct sp_config_reader reader = {.faults = faults, .trusted = trusted};
+	struct sp_config *config = NULL;
+	int status;
+
+	*faults = (struct sp_config_faults){0};
+	load_source(&reader, path);
+	if (reader.status == 0)
+		load_dropins(&reader, path);
+	status = sp_config_read(&reader, &config);
+	if (status == 0 && with_secrets) {
+		reader.config = config;
+		load_keys(&reader);
+		sp_config_faults_sort(faults);
+		config = reader.config;
+		reader.config = NULL;
+		if (reader.status < 0)
+			status = reader.status;
+		else if (faults->count > 0 || faults->more)
+			status = -EINVAL;
+	}
+	sp_config_reader_done(&reader);
+	if (status < 0)
+		sp_config_free(config);
+	else
+		*ret_config = config;
+	return status;
+}
+
+int sp_config_load(const char *path, bool with_secrets, struct sp_config **ret_config,
+		   struct sp_config_faults *faults)
+{
+	return sp_config_load_as(path, with_secrets, false, ret_config, faults);
+}
