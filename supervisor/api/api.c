@@ -1,0 +1,437 @@
+/*
+ * The HTTP server's frame: one libmicrohttpd daemon per listen socket, each in external epoll mode.
+ * Its epoll descriptor is in a uv_poll, its next timeout in a uv_timer; both only say "run".
+ *
+ * MHD_run() is never entered twice: a handler may make the service end another client's operation,
+ * whose answer then wants the connection to go on. Whatever happens outside a run asks for one with
+ * sp_listener_kick(), which is served by the idle handle at the next turn of the loop (an active
+ * idle handle keeps the loop from sleeping, so that is at once). The same handle writes what the
+ * streams have queued during a turn: frames of one turn share one system call.
+ *
+ * Closing: streams end, suspended requests are answered, each daemon gets one last run to write and
+ * is stopped; the memory goes with the last uv handle.
+ */
+#include "supervisor/api/api_private.h"
+
+#include "pool/base/fd.h"
+#include "pool/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SWEEP_MS     1000
+#define PEM_FILE_MAX (1u << 20)
+
+void sp_api_handle_opened(struct sp_api *api)
+{
+	api->open_handles++;
+}
+
+static void api_free(struct sp_api *api)
+{
+	for (size_t i = 0; i < api->listener_count; i++)
+		free(api->listeners[i].url_owned);
+	free(api->tls_certificate);
+	free(api->tls_key);
+	free(api);
+}
+
+void sp_api_handle_closed(struct sp_api *api)
+{
+	void (*on_closed)(void *) = api->on_closed;
+	void *arg = api->on_closed_arg;
+
+	sp_assert(api->open_handles > 0);
+	if (--api->open_handles > 0 || !api->closing)
+		return;
+	api_free(api);
+	if (on_closed)
+		on_closed(arg);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+	sp_api_handle_closed(handle->data);
+}
+
+static void close_handle(struct sp_api *api, uv_handle_t *handle)
+{
+	handle->data = api;
+	uv_close(handle, handle_closed);
+}
+
+/* ---- the loop's side of libmicrohttpd ---- */
+
+static void on_timer(uv_timer_t *timer);
+
+static void listener_run(struct sp_listener *listener)
+{
+	MHD_UNSIGNED_LONG_LONG timeout_ms;
+
+	if (!listener->mhd || listener->running)
+		return;
+	listener->running = true;
+	listener->kicked = false;
+	(void)MHD_run(listener->mhd);
+	listener->running = false;
+	if (listener->api->closing)
+		return;
+	if (MHD_get_timeout(listener->mhd, &timeout_ms) == MHD_YES)
+		(void)uv_timer_start(&listener->timer, on_timer, timeout_ms, 0);
+	else
+		(void)uv_timer_stop(&listener->timer);
+	if (listener->kicked)
+		sp_api_wake(listener->api);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct sp_listener *listener = timer->data;
+
+	if (!listener->api->closing)
+		listener_run(listener);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	struct sp_listener *listener = poll->data;
+
+	SP_UNUSED(events);
+	if (listener->api->closing || status < 0)
+		return;
+	listener_run(listener);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+	struct sp_api *api = idle->data;
+
+	/* Stopped first: whatever happens below may start it again. */
+	(void)uv_idle_stop(idle);
+	if (api->closing)
+		return;
+	sp_stream_flush_all(api);
+	for (size_t i = 0; i < api->listener_count; i++)
+		if (api->listeners[i].kicked)
+			listener_run(&api->listeners[i]);
+}
+
+void sp_api_wake(struct sp_api *api)
+{
+	if (!api->closing)
+		(void)uv_idle_start(&api->idle, on_idle);
+}
+
+void sp_listener_kick(struct sp_listener *listener)
+{
+	listener->kicked = true;
+	sp_api_wake(listener->api);
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+	struct sp_api *api = timer->data;
+
+	if (!api->closing)
+		sp_connection_sweep(api);
+}
+
+/* ---- start ---- */
+
+static int find_admin_group(struct sp_api *api, const struct sp_config *config, struct sp_err *err)
+{
+	const struct group *entry;
+
+	if (!config->admin_group || !config->admin_group[0])
+		return 0;
+	errno = 0;
+	entry = getgrnam(config->admin_group);
+	if (!entry)
+		return sp_err_set(err, errno ? -errno : -ENOENT, "look up group '%s'",
+				  config->admin_group);
+	api->admin_gid = entry->gr_gid;
+	api->have_admin_group = true;
+	return 0;
+}
+
+/* A PEM file as text; *ret_text is malloc'ed. */
+static int read_pem(const char *path, char **ret_text, struct sp_err *err)
+{
+	SP_AUTO_CLOSE int fd = -1;
+	ssize_t len;
+	char *text;
+
+	if (!path || !path[0])
+		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EINVAL,
+				   "a tls:// address needs tls_certificate_file and tls_key_file");
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return sp_err_set(err, -errno, "open '%s'", path);
+	text = malloc(PEM_FILE_MAX + 1);
+	if (!text)
+		return sp_err_set(err, -ENOMEM, "read '%s'", path);
+	len = sp_read_all(fd, text, PEM_FILE_MAX + 1);
+	if (len < 0 || len > PEM_FILE_MAX) {
+		free(text);
+		return sp_err_set(err, len < 0 ? (int)len : -EFBIG, "read '%s'", path);
+	}
+	text[len] = '\0';
+	*ret_text = text;
+	return 0;
+}
+
+static int read_tls_files(struct sp_api *api, const struct sp_config *config, struct sp_err *err)
+{
+	int status;
+
+	if (api->tls_key)
+		return 0;
+	status = read_pem(config->tls_certificate_file, &api->tls_certificate, err);
+	if (status < 0)
+		return status;
+	return read_pem(config->tls_key_file, &api->tls_key, err);
+}
+
+static int add_listener(struct sp_api *api, const struct sp_config *config, const char *url,
+			struct sp_err *err)
+{
+	struct sp_listener *listener = &api->listeners[api->listener_count];
+	int status;
+
+	*listener = (struct sp_listener){.api = api, .fd = -1, .url_owned = strdup(url)};
+	if (!listener->url_owned)
+		return sp_err_set(err, -ENOMEM, "listen on '%s'", url);
+	listener->url = listener->url_owned;
+	api->listener_count++;
+	status = sp_listen_open(url, config, api->have_admin_group, api->admin_gid, &listener->kind,
+				&listener->fd, err);
+	if (status == 0 && listener->kind == SP_LISTENER_TLS)
+		status = read_tls_files(api, config, err);
+	return status;
+}
+
+static void close_sockets(struct sp_api *api)
+{
+	for (size_t i = 0; i < api->listener_count; i++) {
+		struct sp_listener *listener = &api->listeners[i];
+
+		if (listener->fd < 0)
+			continue;
+		sp_fd_close(&listener->fd);
+		sp_listen_remove(listener->url);
+	}
+}
+
+static int init_handles(struct sp_api *api, struct sp_err *err)
+{
+	int status = uv_idle_init(api->loop, &api->idle);
+
+	if (status < 0)
+		return sp_err_set(err, status, "make the api's idle handle");
+	sp_api_handle_opened(api);
+	api->idle.data = api;
+	status = uv_timer_init(api->loop, &api->sweep);
+	sp_assert(status == 0); /* it only fills in the handle */
+	sp_api_handle_opened(api);
+	api->sweep.data = api;
+	return 0;
+}
+
+int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api **ret_api,
+	       struct sp_err *err)
+{
+	const struct sp_config *config = sp_service_config(service);
+	struct sp_api *api = calloc(1, sizeof(*api));
+	int status;
+
+	if (!api)
+		return sp_err_set(err, -ENOMEM, "make the api");
+	api->service = service;
+	api->loop = loop;
+	api->max_connections = config->max_connections;
+	sp_list_init(&api->connections);
+	sp_list_init(&api->streams);
+	sp_list_init(&api->flush);
+	status = find_admin_group(api, config, err);
+	for (size_t i = 0; status == 0 && i < config->listen_count; i++)
+		status = add_listener(api, config, config->listen[i], err);
+	if (status == 0)
+		status = init_handles(api, err);
+	if (status < 0) {
+		close_sockets(api);
+		api_free(api);
+		return status;
+	}
+	*ret_api = api;
+	return 0;
+}
+
+/* ---- serve ---- */
+
+/* Paths and queries are matched as they come; see guard.c. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *text)
+{
+	SP_UNUSED(cls);
+	SP_UNUSED(mhd);
+	return strlen(text);
+}
+
+/* Accept as long as there is room to say "too many"; beyond that the connection is just closed. */
+static enum MHD_Result accept_policy(void *cls, const struct sockaddr *address, socklen_t len)
+{
+	const struct sp_listener *listener = cls;
+	const struct sp_api *api = listener->api;
+
+	SP_UNUSED(address);
+	SP_UNUSED(len);
+	return api->connection_count < api->max_connections + SP_API_OVERFLOW_CONNECTIONS ? MHD_YES
+											  : MHD_NO;
+}
+
+static struct MHD_Daemon *start_mhd(struct sp_listener *listener)
+{
+	struct sp_api *api = listener->api;
+	unsigned int flags = MHD_USE_EPOLL | MHD_ALLOW_UPGRADE;
+	const struct MHD_OptionItem tls_options[] = {
+		{MHD_OPTION_HTTPS_MEM_CERT, 0, api->tls_certificate},
+		{MHD_OPTION_HTTPS_MEM_KEY, 0, api->tls_key},
+		{MHD_OPTION_END, 0, NULL},
+	};
+	const struct MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, NULL}};
+	bool tls = listener->kind == SP_LISTENER_TLS;
+
+	if (tls)
+		flags |= MHD_USE_TLS;
+	/* libmicrohttpd's own limit lies beyond ours so that it never stops accepting. */
+	return MHD_start_daemon(
+		flags, 0, accept_policy, listener, sp_request_access, listener,
+		MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned int)(api->max_connections + SP_API_OVERFLOW_CONNECTIONS + 1),
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SP_API_CONNECTION_MEMORY,
+		MHD_OPTION_CONNECTION_TIMEOUT, SP_API_STALL_TIMEOUT_S, MHD_OPTION_NOTIFY_CONNECTION,
+		sp_connection_notify, listener, MHD_OPTION_NOTIFY_COMPLETED, sp_request_completed,
+		NULL, MHD_OPTION_URI_LOG_CALLBACK, sp_connection_request_line, NULL,
+		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
+		1, MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
+}
+
+static int listener_serve(struct sp_listener *listener, struct sp_err *err)
+{
+	struct sp_api *api = listener->api;
+	const union MHD_DaemonInfo *info;
+	int status;
+
+	listener->mhd = start_mhd(listener);
+	if (!listener->mhd)
+		return sp_err_set(
+			err, -EIO, "start the HTTP server on '%s'%s", listener->url,
+			listener->kind == SP_LISTENER_TLS ? " (certificate or key refused?)" : "");
+	listener->fd = -1; /* libmicrohttpd's now */
+	info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	sp_assert(info);
+	status = uv_poll_init(api->loop, &listener->poll, info->epoll_fd);
+	if (status < 0)
+		return sp_err_set(err, status, "poll the HTTP server on '%s'", listener->url);
+	sp_api_handle_opened(api);
+	(void)uv_timer_init(api->loop, &listener->timer);
+	sp_api_handle_opened(api);
+	listener->poll.data = listener;
+	listener->timer.data = listener;
+	listener->handles_open = true;
+	status = uv_poll_start(&listener->poll, UV_READABLE, on_readable);
+	if (status < 0)
+		return sp_err_set(err, status, "poll the HTTP server on '%s'", listener->url);
+	sp_log(SP_LOG_INFO, "listening", "address=%s", listener->url);
+	return 0;
+}
+
+int sp_api_serve(struct sp_api *api, struct sp_err *err)
+{
+	int status = 0;
+
+	for (size_t i = 0; status == 0 && i < api->listener_count; i++)
+		status = listener_serve(&api->listeners[i], err);
+	if (api->tls_key) {
+		explicit_bzero(api->tls_key, strlen(api->tls_key));
+		free(api->tls_key);
+		api->tls_key = NULL;
+	}
+	if (status < 0)
+		return status;
+	(void)uv_timer_start(&api->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+	return 0;
+}
+
+/* ---- close ---- */
+
+static void abandon_requests(struct sp_api *api)
+{
+	struct sp_err err = {0};
+
+	(void)sp_err_code(&err, SP_CODE_UNAVAILABLE, -ESHUTDOWN, "the daemon is shutting down");
+	SP_LIST_FOREACH_SAFE (link, following, &api->connections) {
+		struct sp_connection *connection =
+			SP_CONTAINER_OF(link, struct sp_connection, link);
+
+		if (connection->request)
+			sp_request_abandon(connection->request, &err);
+	}
+}
+
+static void listener_quiet(struct sp_listener *listener)
+{
+	if (!listener->handles_open)
+		return;
+	listener->handles_open = false;
+	(void)uv_poll_stop(&listener->poll);
+	close_handle(listener->api, (uv_handle_t *)&listener->poll);
+	close_handle(listener->api, (uv_handle_t *)&listener->timer);
+}
+
+static void listener_stop(struct sp_listener *listener)
+{
+	if (!listener->mhd)
+		return;
+	/* Resumes what abandon_requests() answered, writes it, and drops the streams. */
+	(void)MHD_run(listener->mhd);
+	MHD_stop_daemon(listener->mhd);
+	listener->mhd = NULL;
+	sp_listen_remove(listener->url);
+}
+
+/* libmicrohttpd does not survive a stop while a stream still has one of its sockets. */
+static void finish_close(struct sp_api *api)
+{
+	for (size_t i = 0; i < api->listener_count; i++)
+		listener_stop(&api->listeners[i]);
+	close_sockets(api);
+	close_handle(api, (uv_handle_t *)&api->idle);
+	close_handle(api, (uv_handle_t *)&api->sweep);
+}
+
+void sp_api_stream_gone(struct sp_api *api)
+{
+	if (api->closing && sp_list_empty(&api->streams))
+		finish_close(api);
+}
+
+void sp_api_close(struct sp_api *api, void (*on_closed)(void *), void *arg)
+{
+	if (!api || api->closing)
+		return;
+	api->closing = true;
+	api->on_closed = on_closed;
+	api->on_closed_arg = arg;
+	for (size_t i = 0; i < api->listener_count; i++)
+		listener_quiet(&api->listeners[i]);
+	abandon_requests(api);
+	if (sp_list_empty(&api->streams))
+		finish_close(api);
+	else
+		sp_stream_close_all(api);
+}

@@ -1,0 +1,220 @@
+/*
+ * What the files of this folder share: listeners, connections, requests, and the way from a handler
+ * to an answer.
+ *
+ * Life of a request, all on the loop thread:
+ *
+ *	headers → guard → route → access → body … complete → handler
+ *	handler → sp_reply_*()                                  answered at once
+ *	handler → sp_request_suspend() … later sp_reply_*()     answered when the service calls back
+ *	handler → sp_request_upgrade()                          becomes a stream
+ *
+ * A handler does exactly one of the three. A suspended request whose client leaves (or when the api
+ * closes) gets its `cancel` called exactly once, and the handler's side must then forget it.
+ */
+#ifndef SP_API_API_PRIVATE_H
+#define SP_API_API_PRIVATE_H
+
+#include "pool/base/buf.h"
+#include "pool/base/list.h"
+#include "supervisor/api/api.h"
+#include "supervisor/api/guard.h"
+#include "supervisor/api/json_out.h"
+#include "supervisor/api/route.h"
+#include "supervisor/daemon/service.h"
+
+#include <microhttpd.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#define SP_API_REQUEST_TIMEOUT_MS (30 * SP_MS_PER_S) /* to send a whole request */
+#define SP_API_IDLE_TIMEOUT_MS    (75 * SP_MS_PER_S) /* between two requests */
+#define SP_API_STALL_TIMEOUT_S    75u                /* a client that does not read its answer */
+#define SP_API_CONNECTION_MEMORY  (32u * 1024)       /* libmicrohttpd's, per connection */
+/* Beyond max_connections this many more are told 503; beyond these a connection is just closed. */
+#define SP_API_OVERFLOW_CONNECTIONS 32u
+#define SP_API_REQUEST_ID_MAX       128u
+#define SP_API_RESPONSE_MAX         (256u << 20)
+#define SP_API_PLAIN_OUTPUT_MAX     (16u << 20)  /* stdout + stderr of one exec answered as JSON */
+#define SP_API_PLAIN_TOTAL_MAX      (256u << 20) /* of all such execs together */
+#define SP_API_BACKLOG              511
+
+struct sp_api_stream;
+
+enum sp_listener_kind { SP_LISTENER_UNIX, SP_LISTENER_TCP, SP_LISTENER_TLS };
+
+struct sp_listener {
+	struct sp_api *api;
+	const char *url; /* borrowed from `url_owned` */
+	char *url_owned;
+	enum sp_listener_kind kind;
+	int fd;
+	struct MHD_Daemon *mhd;
+	uv_poll_t poll;   /* libmicrohttpd's epoll descriptor */
+	uv_timer_t timer; /* libmicrohttpd's timeouts */
+	bool handles_open;
+	bool running; /* inside MHD_run() */
+	bool kicked;  /* wants MHD_run() at the next turn */
+};
+
+struct sp_api {
+	struct sp_service *service;
+	uv_loop_t *loop;
+	struct sp_listener listeners[SP_CONFIG_LISTEN_MAX];
+	size_t listener_count;
+	char *tls_certificate; /* until sp_api_serve() */
+	char *tls_key;
+	uint32_t max_connections;
+	bool have_admin_group;
+	gid_t admin_gid;
+
+	struct sp_list connections;
+	uint32_t connection_count;
+	struct sp_list streams;
+	struct sp_list flush; /* streams with something to write, and … */
+	uv_idle_t idle;       /* … listeners to run: both done at the next turn of the loop */
+	uv_timer_t sweep;     /* deadlines of connections, once a second while there are any */
+	size_t plain_bytes;   /* output held for execs answered as JSON */
+
+	bool closing;
+	uint32_t open_handles;
+	void (*on_closed)(void *arg);
+	void *on_closed_arg;
+};
+
+struct sp_connection {
+	struct sp_list link;
+	struct sp_api *api;
+	struct sp_listener *listener;
+	struct MHD_Connection *mhd;
+	int fd;              /* libmicrohttpd's */
+	int64_t deadline_ms; /* uv_now(); the client must have done something by then; 0 = none */
+	size_t uri_length;   /* of the request being read */
+	bool over_limit;     /* the N+1st: gets a 503 */
+	bool operator_rights;
+	struct sp_request *request; /* NULL between requests */
+	uv_poll_t watch;            /* notices that the client of a suspended request leaves */
+	bool watch_open;
+	bool closed;
+};
+
+struct sp_request {
+	struct sp_api *api;
+	struct sp_connection *connection;
+	struct MHD_Connection *mhd;
+	const struct sp_route *route;
+	const char *method;
+	const char *path;
+	char name[SP_POOL_NAME_MAX + 1]; /* the route's {pool} or {id} */
+	char id[SP_API_REQUEST_ID_MAX + 1];
+	struct sp_guard headers;
+	struct sp_caller caller;
+	struct sp_buf body;
+	struct sp_err early; /* found before the body was read; answered instead of the handler */
+	char allow[64];      /* goes with early METHOD_NOT_ALLOWED */
+	bool body_too_large;
+	bool dispatched;
+	bool suspended;
+	bool close; /* end the connection after the answer */
+	unsigned int status;
+	struct MHD_Response *response;
+	void (*cancel)(struct sp_request *request);
+	void *operation; /* the handler's */
+};
+
+/* ---- listen.c ---- */
+
+/* Bind and listen as `url` says. group: owner group of a Unix socket if have_group. *ret_fd is the
+ * caller's. */
+int sp_listen_open(const char *url, const struct sp_config *config, bool have_group, gid_t group,
+		   enum sp_listener_kind *ret_kind, int *ret_fd, struct sp_err *err);
+/* Remove the socket file if we may. */
+void sp_listen_remove(const char *url);
+
+/* ---- api.c ---- */
+
+/* Have libmicrohttpd look at its connections at the next turn of the loop. */
+void sp_listener_kick(struct sp_listener *listener);
+/* The idle handle runs sp_stream_flush_all() and the kicked listeners once. */
+void sp_api_wake(struct sp_api *api);
+/* A stream's memory is gone; the last one lets a close go on. */
+void sp_api_stream_gone(struct sp_api *api);
+/* Every uv handle is counted from init to its close callback. */
+void sp_api_handle_opened(struct sp_api *api);
+void sp_api_handle_closed(struct sp_api *api);
+
+/* ---- connection.c ---- */
+
+void sp_connection_notify(void *cls, struct MHD_Connection *mhd, void **socket_context,
+			  enum MHD_ConnectionNotificationCode code);
+/* The request line is there: from here on the whole request must come in time. */
+void *sp_connection_request_line(void *cls, const char *uri, struct MHD_Connection *mhd);
+struct sp_connection *sp_connection_of(struct MHD_Connection *mhd);
+void sp_connection_set_deadline(struct sp_connection *connection, int64_t after_ms);
+/* Call sp_request_abandon() when the client goes; until unwatch. 0 or negative errno. */
+int sp_connection_watch(struct sp_connection *connection);
+void sp_connection_unwatch(struct sp_connection *connection);
+/* Let libmicrohttpd find the socket dead. */
+void sp_connection_shutdown(struct sp_connection *connection);
+void sp_connection_sweep(struct sp_api *api);
+
+/* ---- request.c ---- */
+
+enum MHD_Result sp_request_access(void *cls, struct MHD_Connection *mhd, const char *url,
+				  const char *method, const char *version, const char *upload,
+				  size_t *upload_size, void **context);
+void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
+			  enum MHD_RequestTerminationCode code);
+/* The answer comes later. cancel: see the top. On failure (client gone, no memory) the request has
+ * been answered or dropped and the handler must undo what it started. */
+int sp_request_suspend(struct sp_request *request, void (*cancel)(struct sp_request *request),
+		       void *operation);
+/* The client of a suspended request left, or the api closes (then err says what it is told). */
+void sp_request_abandon(struct sp_request *request, const struct sp_err *err);
+/* Does the client ask for the framed stream? */
+bool sp_request_wants_stream(const struct sp_request *request);
+void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrade, void *arg);
+
+/* The answers. Each takes the body's memory and leaves it empty. */
+void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_buf *body);
+void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,
+		   struct sp_buf *body);
+void sp_reply_empty(struct sp_request *request); /* 204 */
+void sp_reply_error(struct sp_request *request, const struct sp_err *err);
+/* For a handler that wrote `out` into `body`: the JSON, or an error if writing failed. */
+void sp_reply_written(struct sp_request *request, struct sp_json_out *out);
+/* {"code", "message"} */
+void sp_error_write(struct sp_json_out *out, const struct sp_err *err);
+
+/* ---- handlers, by file ---- */
+
+extern const struct sp_route sp_routes[];
+extern const size_t sp_route_count;
+
+void sp_handle_acquire(struct sp_request *request);
+void sp_handle_run(struct sp_request *request);
+void sp_handle_exec(struct sp_request *request);
+void sp_handle_sandbox_list(struct sp_request *request);
+void sp_handle_sandbox_get(struct sp_request *request);
+void sp_handle_sandbox_renew(struct sp_request *request);
+void sp_handle_sandbox_release(struct sp_request *request);
+void sp_handle_pool_list(struct sp_request *request);
+void sp_handle_pool_get(struct sp_request *request);
+void sp_handle_pool_resize(struct sp_request *request);
+void sp_handle_pool_drain(struct sp_request *request);
+void sp_handle_pool_resume(struct sp_request *request);
+void sp_handle_reload(struct sp_request *request);
+void sp_handle_config(struct sp_request *request);
+void sp_handle_version(struct sp_request *request);
+void sp_handle_metrics(struct sp_request *request);
+void sp_handle_healthz(struct sp_request *request);
+void sp_handle_readyz(struct sp_request *request);
+
+/* ---- exec_plain.c, exec_stream.c ---- */
+
+void sp_exec_plain_start(struct sp_request *request, bool run);
+void sp_exec_stream_open(struct sp_request *request, bool run);
+void sp_stream_flush_all(struct sp_api *api);
+void sp_stream_close_all(struct sp_api *api);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * Everything that is served. The order has no meaning: no two patterns match the same path.
+ */
+#include "supervisor/api/api_private.h"
+
+const struct sp_route sp_routes[] = {
+	{"POST", "/v1/pools/{pool}/acquire", SP_ROUTE_KEY, sp_handle_acquire},
+	{"POST", "/v1/pools/{pool}/run", SP_ROUTE_KEY, sp_handle_run},
+	{"POST", "/v1/sandboxes/{id}/exec", SP_ROUTE_TOKEN, sp_handle_exec},
+	{"GET", "/v1/sandboxes", SP_ROUTE_OPERATOR, sp_handle_sandbox_list},
+	{"GET", "/v1/sandboxes/{id}", SP_ROUTE_TOKEN, sp_handle_sandbox_get},
+	{"DELETE", "/v1/sandboxes/{id}", SP_ROUTE_TOKEN, sp_handle_sandbox_release},
+	{"POST", "/v1/sandboxes/{id}/renew", SP_ROUTE_TOKEN, sp_handle_sandbox_renew},
+	{"GET", "/v1/pools", SP_ROUTE_KEY, sp_handle_pool_list},
+	{"GET", "/v1/pools/{pool}", SP_ROUTE_KEY, sp_handle_pool_get},
+	{"POST", "/v1/pools/{pool}/resize", SP_ROUTE_OPERATOR, sp_handle_pool_resize},
+	{"POST", "/v1/pools/{pool}/drain", SP_ROUTE_OPERATOR, sp_handle_pool_drain},
+	{"POST", "/v1/pools/{pool}/resume", SP_ROUTE_OPERATOR, sp_handle_pool_resume},
+	{"POST", "/v1/reload", SP_ROUTE_OPERATOR, sp_handle_reload},
+	{"GET", "/v1/config", SP_ROUTE_OPERATOR, sp_handle_config},
+	{"GET", "/v1/version", SP_ROUTE_KEY, sp_handle_version},
+	{"GET", "/metrics", SP_ROUTE_KEY, sp_handle_metrics},
+	{"GET", "/healthz", SP_ROUTE_OPEN, sp_handle_healthz},
+	{"GET", "/readyz", SP_ROUTE_OPEN, sp_handle_readyz},
+};
+
+const size_t sp_route_count = SP_ARRAY_SIZE(sp_routes);
