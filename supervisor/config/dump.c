@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WHOLE_MAX 1e15 /* up to here every whole number is exact and needs no exponent */
+
 static int write_string(const char *text, struct sp_buf *out)
 {
 	int status = sp_buf_append(out, "\"", 1);
@@ -29,17 +31,19 @@ static int write_string(const char *text, struct sp_buf *out)
 	return status < 0 ? status : sp_buf_append(out, "\"", 1);
 }
 
-/* The caller has set the C locale for this thread. */
+/* Never negative. The caller has set the C locale for this thread. */
 static int write_real(double value, struct sp_buf *out)
 {
 	char text[40];
 
+	if (value < WHOLE_MAX && value <= (double)(int64_t)value)
+		return sp_buf_printf(out, "%.1f", value);
 	for (int digits = 1; digits <= 17; digits++) {
 		(void)snprintf(text, sizeof(text), "%.*g", digits, value);
 		if (strtod(text, NULL) >= value && strtod(text, NULL) <= value)
 			break;
 	}
-	return sp_buf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+	return sp_buf_printf(out, "%s", text);
 }
 
 static int write_duration(const struct sp_schema_key *key, int64_t ms, struct sp_buf *out)

@@ -535,6 +535,7 @@ static void unknown_key(struct sp_config_reader *reader, const struct sp_schema_
 	sp_config_fault_key(reader, name, "unknown key");
 }
 
+/* What only resolved configurations hold is ignored in files, so that a dump can be used as one. */
 static void check_names(struct sp_config_reader *reader, const struct sp_schema_scope *scope,
 			json_t *object)
 {
@@ -546,11 +547,11 @@ static void check_names(struct sp_config_reader *reader, const struct sp_schema_
 
 		if (!key)
 			unknown_key(reader, scope, name);
-		else if ((key->flags & SP_SCHEMA_F_RESOLVED) && !reader->resolved)
-			sp_config_fault_key(reader, name, "cannot be set in a file%s",
-					    (key->flags & SP_SCHEMA_F_SECRET)
-						    ? ": name a file in 'api_keys_file'"
-						    : "");
+		else if ((key->flags & SP_SCHEMA_F_SECRET) && !reader->resolved &&
+			 !is_redacted(key, value) && json_array_size(value) > 0)
+			sp_config_fault_key(reader, name,
+					    "secrets do not belong here: name their file in "
+					    "'api_keys_file'");
 	}
 }
 
