@@ -22,7 +22,8 @@
 struct sp_store;
 
 #define SP_POOL_MAX_IDLE_LIMIT    20000 /* most sandboxes of one pool on one host */
-#define SP_POOL_WAITERS_LIMIT     4096  /* longest wait queue that may be configured */
+#define SP_POOL_MAX_TOTAL_LIMIT   100000
+#define SP_POOL_WAITERS_LIMIT     4096 /* longest wait queue that may be configured */
 #define SP_POOL_ERROR_MAX         256
 #define SP_LEASE_TOMBSTONE_MS     (10 * 60 * SP_MS_PER_S) /* LEASE_ENDED is answered this long */
 #define SP_LEASE_TOMBSTONES_LIMIT 65536                   /* oldest forgotten first beyond this */

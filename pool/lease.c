@@ -1,0 +1,177 @@
+/*
+ * Leases: who holds which sandbox, until when, and what is remembered afterwards.
+ *
+ * The end of a lease. At hand-out it is now + claim_timeout, because somebody who never learned of
+ * the grant must not pin a sandbox. At the first claim it becomes claim time + min(ttl, max_lease);
+ * ttl 0 stands for what remained of the sandbox's idle life at hand-out. Renewals move it on, never
+ * back. A timer enforces it, and every use compares it with the clock as well: after a suspend the
+ * timer may be late, the comparison is not.
+ *
+ * When the sandbox ends, its lease stays as a tombstone for SP_LEASE_TOMBSTONE_MS, so that a
+ * repeated acquire is told LEASE_ENDED instead of being given a second sandbox.
+ */
+#include "pool/pool_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sp_lease *sp_lease_new(const struct sp_acquire_request *request)
+{
+	struct sp_lease *lease = calloc(1, sizeof(*lease));
+
+	if (!lease)
+		return NULL;
+	memcpy(lease->id, request->lease_id, sizeof(lease->id));
+	lease->policy = request->policy;
+	lease->ttl_ms = request->ttl_ms;
+	sp_list_init(&lease->grave);
+	return lease;
+}
+
+void sp_lease_free(struct sp_lease *lease)
+{
+	free(lease);
+}
+
+static int64_t life_after_claim(const struct sp_entry *entry)
+{
+	int64_t life = entry->lease->ttl_ms > 0 ? entry->lease->ttl_ms : entry->life_ms;
+
+	return SP_MIN(life, entry->sandbox.pool->config.max_lease_ms);
+}
+
+static void set_end(struct sp_entry *entry, int64_t expires_ms)
+{
+	entry->sandbox.expires_ms = expires_ms;
+	sp_heap_set(&entry->sandbox.pool->timers, &entry->timer, expires_ms);
+}
+
+void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t now_ms)
+{
+	struct sp_pool *pool = entry->sandbox.pool;
+	int64_t life;
+
+	sp_assert(!entry->lease);
+	entry->life_ms = sp_entry_remaining(entry, now_ms);
+	entry->lease = lease;
+	lease->entry = entry;
+	sp_map_insert(&pool->by_lease, &lease->by_id, lease->id);
+	sp_entry_set_state(entry, SP_SANDBOX_LEASED);
+	memcpy(entry->sandbox.lease_id, lease->id, sizeof(entry->sandbox.lease_id));
+	entry->sandbox.leased_ms = now_ms;
+	life = life_after_claim(entry);
+	if (pool->config.claim_timeout_ms > 0)
+		life = SP_MIN(life, pool->config.claim_timeout_ms);
+	set_end(entry, now_ms + life);
+	pool->wake = true;
+	sp_directory_update(entry, now_ms);
+}
+
+static struct sp_lease *oldest_tombstone(struct sp_pool *pool)
+{
+	return SP_LIST_FIRST(&pool->tombstones, struct sp_lease, grave);
+}
+
+void sp_lease_drop_oldest(struct sp_pool *pool)
+{
+	struct sp_lease *lease = oldest_tombstone(pool);
+
+	sp_list_remove(&lease->grave);
+	sp_map_remove(&pool->by_lease, &lease->by_id);
+	pool->tombstone_count--;
+	sp_lease_free(lease);
+}
+
+void sp_lease_end(struct sp_entry *entry, int64_t now_ms)
+{
+	struct sp_pool *pool = entry->sandbox.pool;
+	struct sp_lease *lease = entry->lease;
+
+	entry->lease = NULL;
+	lease->entry = NULL;
+	lease->ended_ms = now_ms;
+	if (pool->tombstone_count >= SP_LEASE_TOMBSTONES_LIMIT)
+		sp_lease_drop_oldest(pool);
+	sp_list_append(&pool->tombstones, &lease->grave);
+	pool->tombstone_count++;
+}
+
+void sp_lease_prune(struct sp_pool *pool, int64_t now_ms)
+{
+	const struct sp_lease *lease;
+
+	while ((lease = oldest_tombstone(pool)) && now_ms - lease->ended_ms > SP_LEASE_TOMBSTONE_MS)
+		sp_lease_drop_oldest(pool);
+}
+
+struct sp_lease *sp_lease_find(struct sp_pool *pool, const char *lease_id)
+{
+	struct sp_map_link *link = sp_map_find(&pool->by_lease, lease_id);
+
+	return link ? SP_CONTAINER_OF(link, struct sp_lease, by_id) : NULL;
+}
+
+bool sp_lease_lapsed(struct sp_entry *entry, int64_t now_ms, bool ask)
+{
+	if (sp_entry_remaining(entry, now_ms) > 0)
+		return false;
+	sp_entry_end(entry,
+		     entry->sandbox.claimed || entry->sandbox.pool->config.claim_timeout_ms == 0
+			     ? SP_END_EXPIRED
+			     : SP_END_UNCLAIMED,
+		     now_ms, ask);
+	return true;
+}
+
+struct sp_sandbox *sp_pool_find_lease(struct sp_pool *pool, const char *lease_id)
+{
+	struct sp_lease *lease = sp_lease_find(pool, lease_id);
+
+	return lease && lease->entry ? &lease->entry->sandbox : NULL;
+}
+
+static int ended(const struct sp_sandbox *sandbox, struct sp_err *err)
+{
+	return sp_err_code(err, SP_CODE_LEASE_ENDED, -ESTALE, "the lease of sandbox '%s' has ended",
+			   sandbox->id);
+}
+
+int sp_pool_claim(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t now_ms,
+		  struct sp_err *err)
+{
+	struct sp_entry *entry = sp_entry_of(sandbox);
+	int64_t now = sp_pool_at(pool, now_ms);
+
+	sp_assert(sandbox->pool == pool);
+	if (sandbox->state != SP_SANDBOX_LEASED || sp_lease_lapsed(entry, now, false))
+		return ended(sandbox, err);
+	if (sandbox->claimed)
+		return 0;
+	sandbox->claimed = true;
+	set_end(entry, now + life_after_claim(entry));
+	sp_directory_update(entry, now);
+	return 0;
+}
+
+int sp_pool_renew(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t ttl_ms, int64_t now_ms,
+		  int64_t *ret_expires_ms, struct sp_err *err)
+{
+	int result;
+
+	if (ttl_ms <= 0 || ttl_ms > pool->config.max_lease_ms)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   "ttl %" PRId64 " ms is not within 1 to max_lease (%" PRId64
+				   " ms)",
+				   ttl_ms, pool->config.max_lease_ms);
+	result = sp_pool_claim(pool, sandbox, now_ms, err);
+	if (result < 0)
+		return result;
+	if (pool->now_ms + ttl_ms > sandbox->expires_ms) {
+		set_end(sp_entry_of(sandbox), pool->now_ms + ttl_ms);
+		sp_directory_update(sp_entry_of(sandbox), pool->now_ms);
+	}
+	*ret_expires_ms = sandbox->expires_ms;
+	return 0;
+}
