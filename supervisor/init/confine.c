@@ -1,0 +1,74 @@
+/*
+ * Keyring, capabilities, no_new_privs, dumpability, the big filter; then PDEATHSIG again, because
+ * changing credentials may have cleared it, and a look whether the launcher died before it was
+ * set.
+ */
+#include "supervisor/init/confine.h"
+
+#include "supervisor/sandbox/privileges.h"
+#include "supervisor/sandbox/seccomp_load.h"
+#include "supervisor/sandbox/syscalls.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+/*
+ * On the host (DIRECT) init stays what the launcher is, less all that it does not need: change to
+ * the workload's ids, signal it, give it its terminal.
+ */
+#define DIRECT_CAPABILITIES                                                                   \
+	(UINT64_C(1) << CAP_SETUID | UINT64_C(1) << CAP_SETGID | UINT64_C(1) << CAP_SETPCAP | \
+	 UINT64_C(1) << CAP_KILL | UINT64_C(1) << CAP_CHOWN | UINT64_C(1) << CAP_SYS_RESOURCE)
+
+/*
+ * A fresh session keyring. Workloads cannot reach it (the filter denies keyctl); with a one-uid map
+ * all sandboxes share one quota of 200 keys, and a full one is no reason to fail.
+ */
+static int new_keyring(const struct init *init)
+{
+	int status = sp_sys_new_session_keyring();
+
+	if (status == -ENOSYS || (status == -EDQUOT && (init->direct || init->boot->rootless)))
+		return 0;
+	return status < 0 ? status : 0;
+}
+
+static int follow_launcher(void)
+{
+	struct pollfd life = {.fd = SP_BOOT_FD_LIFE, .events = POLLIN};
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
+		return -errno;
+	if (poll(&life, 1, 0) < 0)
+		return -errno;
+	return life.revents == 0 ? 0 : -EPIPE;
+}
+
+int init_confine(struct init *init)
+{
+	int status;
+
+	init_stage(init, "keyring");
+	status = new_keyring(init);
+	if (status < 0)
+		return status;
+	init_stage(init, "capabilities");
+	status = sp_privileges_lock(init->direct ? DIRECT_CAPABILITIES : UINT64_MAX);
+	if (status < 0)
+		return status;
+	init_stage(init, "dumpable");
+	status = sp_privileges_hide();
+	if (status < 0)
+		return status;
+	if (!init->direct) {
+		init_stage(init, "seccomp");
+		status = sp_seccomp_load((const char *)init->boot + init->boot->filter_offset,
+					 init->boot->filter_length);
+		if (status < 0)
+			return status;
+	}
+	init_stage(init, "parent");
+	return follow_launcher();
+}

@@ -1,0 +1,549 @@
+/*
+ * Starting programs without ever waiting for one.
+ *
+ * A child shares PID 1's memory until its execve (clone3 with CLONE_VM, without CLONE_VFORK: no
+ * page tables are copied and nobody is blocked, even if a workload stops the child half-way). It
+ * therefore needs things of its own that stay untouched until then: a stack with a guard page, and
+ * its strings. Both live in the slot's arena, made at its first use and kept. The child's end of a
+ * status pipe closes by execve or by death, after it has left our memory; what happened stands in
+ * the slot's `child`. A child that has not got there in a second is killed.
+ */
+#include "supervisor/init/exec.h"
+
+#include "pool/base/clock.h"
+#include "pool/base/fd.h"
+#include "supervisor/init/child.h"
+#include "supervisor/init/raw.h"
+#include "supervisor/init/request.h"
+#include "supervisor/init/serve.h"
+#include "supervisor/init/tty.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define START_TIMEOUT_MS INT64_C(1000)
+
+/* Address space of a slot; memory is what was touched of it. */
+#define ARENA_GUARD   65536u /* whole pages on arm64 with 64 KiB as well */
+#define ARENA_STACK   65536u
+#define ARENA_VECTORS ((SP_INIT_ARGS_MAX + SP_INIT_ENV_MAX + 2) * sizeof(char *))
+#define ARENA_DATA    (ARENA_GUARD + ARENA_STACK)
+#define ARENA_TEXT    (ARENA_DATA + ARENA_VECTORS)
+#define ARENA_SIZE    (ARENA_TEXT + SP_INIT_STRINGS_MAX)
+#define ARENA_KEEP    65536u /* more strings than this are given back to the kernel */
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_STARTING,
+	SLOT_RUNNING,
+	SLOT_FAILED,  /* out of our memory; START_FAILED follows when it is reaped */
+	SLOT_LEAVING, /* START_FAILED was sent already, the process is being killed */
+};
+
+struct slot {
+	enum slot_state state;
+	struct sp_init_header about; /* exec number and request, for the answers */
+	pid_t pid;
+	int status_fd; /* read end */
+	int master_fd; /* terminal: goes out with STARTED */
+	int64_t overdue_ms;
+	size_t text_length;
+	char *arena;
+	struct init_child child;
+};
+
+/* Where a start went wrong. */
+struct start_fault {
+	const char *stage;
+	int status;
+};
+
+static struct slot slots[SP_INIT_EXECS_MAX];
+
+static struct slot *slot_of_exec(uint32_t exec)
+{
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++)
+		if (slots[i].state != SLOT_FREE && slots[i].state != SLOT_LEAVING &&
+		    slots[i].about.exec == exec)
+			return &slots[i];
+	return NULL;
+}
+
+static struct slot *slot_of_pid(pid_t pid)
+{
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++)
+		if (slots[i].state != SLOT_FREE && slots[i].pid == pid)
+			return &slots[i];
+	return NULL;
+}
+
+static struct slot *free_slot(void)
+{
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++)
+		if (slots[i].state == SLOT_FREE)
+			return &slots[i];
+	return NULL;
+}
+
+unsigned int init_exec_count(void)
+{
+	unsigned int count = 0;
+
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++)
+		if (slots[i].state != SLOT_FREE)
+			count++;
+	return count;
+}
+
+bool init_exec_known(uint32_t exec)
+{
+	return slot_of_exec(exec) != NULL;
+}
+
+static int fault(struct start_fault *ret, const char *stage, int status)
+{
+	ret->stage = stage;
+	ret->status = status;
+	return status;
+}
+
+static int arena_open(struct slot *slot)
+{
+	char *arena;
+
+	if (slot->arena)
+		return 0;
+	arena = mmap(NULL, ARENA_SIZE, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (arena == MAP_FAILED)
+		return -errno;
+	if (mprotect(arena, ARENA_GUARD, PROT_NONE) != 0) {
+		int status = -errno;
+
+		(void)munmap(arena, ARENA_SIZE);
+		return status;
+	}
+	slot->arena = arena;
+	return 0;
+}
+
+/* The strings, from the record or the memfd, into the arena: the memfd's writer, if it were not
+ * sealed, must not change them after the check. */
+static int copy_strings(struct slot *slot, const struct sp_init_exec *request, int strings_fd)
+{
+	char *text = slot->arena + ARENA_TEXT;
+	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK;
+	struct stat info;
+	size_t done = 0;
+
+	slot->text_length = request->strings_length;
+	if (strings_fd < 0) {
+		memcpy(text, request + 1, request->strings_length);
+		return 0;
+	}
+	/* Only a memfd can have seals, and reading one never blocks. */
+	if ((fcntl(strings_fd, F_GET_SEALS) & seals) != seals || fstat(strings_fd, &info) != 0 ||
+	    info.st_size != (off_t)request->strings_length)
+		return -EBADMSG;
+	while (done < request->strings_length) {
+		ssize_t got =
+			pread(strings_fd, text + done, request->strings_length - done, (off_t)done);
+
+		if (got <= 0)
+			return -EBADMSG;
+		done += (size_t)got;
+	}
+	return 0;
+}
+
+static int take_strings(struct slot *slot, const struct sp_init_exec *request, int strings_fd)
+{
+	struct init_strings strings = {
+		.argv = (char **)(void *)(slot->arena + ARENA_DATA),
+		.envp = (char **)(void *)(slot->arena + ARENA_DATA) + SP_INIT_ARGS_MAX + 1,
+	};
+	int status = copy_strings(slot, request, strings_fd);
+
+	if (status == 0)
+		status = init_request_split(slot->arena + ARENA_TEXT, slot->text_length,
+					    request->argc, request->envc, &strings);
+	if (status < 0)
+		return status;
+	slot->child.cwd = strings.cwd;
+	slot->child.argv = strings.argv;
+	slot->child.envp = strings.envp;
+	return 0;
+}
+
+/* soft and hard; a hard limit that is lower already stays, nobody here could raise it. */
+static void add_rlimit(struct init_child *child, int resource, uint64_t soft, uint64_t hard)
+{
+	struct rlimit now;
+	size_t i = child->rlimit_count++;
+
+	sp_assert(i < INIT_CHILD_RLIMITS);
+	if (getrlimit((__rlimit_resource_t)resource, &now) != 0)
+		now.rlim_max = RLIM_INFINITY;
+	child->rlimits[i].resource = resource;
+	child->rlimits[i].limit.rlim_cur = SP_MIN(soft, now.rlim_max);
+	child->rlimits[i].limit.rlim_max = SP_MIN(hard, now.rlim_max);
+}
+
+/* What was asked for, but never above the pool's; 0 = not asked for. */
+static uint64_t at_most(uint64_t asked, uint64_t limit)
+{
+	return asked == 0 ? limit : SP_MIN(asked, limit);
+}
+
+static void choose_rlimits(struct init_child *child, const struct sp_table_pool *pool,
+			   const struct sp_init_exec *request)
+{
+	uint64_t nofile = at_most(request->rlimit_nofile, pool->rlimit_nofile);
+	uint64_t fsize = at_most(request->rlimit_fsize, pool->rlimit_fsize);
+
+	child->rlimit_count = 0;
+	add_rlimit(child, RLIMIT_NOFILE, nofile, nofile);
+	add_rlimit(child, RLIMIT_FSIZE, fsize, fsize);
+	/* Not 0: that still starts a core handler that the host's core_pattern pipes to. */
+	add_rlimit(child, RLIMIT_CORE, 1, 1);
+	if (pool->rlimit_nproc > 0)
+		add_rlimit(child, RLIMIT_NPROC, pool->rlimit_nproc, pool->rlimit_nproc);
+	if (pool->rlimit_stack > 0)
+		add_rlimit(child, RLIMIT_STACK, pool->rlimit_stack, pool->rlimit_stack);
+	/* SIGXCPU at the limit, SIGKILL a second later. */
+	if (request->rlimit_cpu_s > 0 && request->rlimit_cpu_s < RLIM_INFINITY)
+		add_rlimit(child, RLIMIT_CPU, request->rlimit_cpu_s, request->rlimit_cpu_s + 1);
+}
+
+static int choose_ids(const struct init *init, struct init_child *child,
+		      const struct sp_init_exec *request)
+{
+	const uint32_t ids = 65536;
+
+	child->rootless = !init->direct && init->boot->rootless == 1;
+	child->change_ids = geteuid() == 0;
+	child->uid = request->uid;
+	child->gid = request->gid;
+	if (init->direct) {
+		/* The host's ids: the configured ones and no others. */
+		if (request->uid != init->pool->direct_uid ||
+		    request->gid != init->pool->direct_gid)
+			return -EPERM;
+		return child->change_ids || request->uid == geteuid() ? 0 : -EPERM;
+	}
+	return request->uid > 0 && request->uid < ids - 1 && request->gid > 0 &&
+			       request->gid < ids - 1
+		       ? 0
+		       : -EINVAL;
+}
+
+static int choose_fds(struct init *init, struct slot *slot, const struct sp_init_exec *request,
+		      const int *fds)
+{
+	struct init_child *child = &slot->child;
+	int slave_fd;
+	int status;
+
+	child->tty = (request->flags & SP_EXEC_F_TTY) != 0;
+	if (!child->tty) {
+		memcpy(child->fds, fds, sizeof(child->fds));
+		return 0;
+	}
+	status = init_tty_open(init, request, &slot->master_fd, &slave_fd);
+	if (status < 0)
+		return status;
+	for (size_t i = 0; i < SP_ARRAY_SIZE(child->fds); i++)
+		child->fds[i] = slave_fd;
+	return 0;
+}
+
+static int fill_child(struct init *init, struct slot *slot, const struct sp_init_exec *request,
+		      int strings_fd, struct start_fault *ret)
+{
+	struct init_child *child = &slot->child;
+	int status;
+
+	memset(child, 0, sizeof(*child));
+	if (choose_ids(init, child, request) < 0)
+		return fault(ret, "credentials", -EPERM);
+	status = arena_open(slot);
+	if (status < 0)
+		return fault(ret, "memory", status);
+	status = take_strings(slot, request, strings_fd);
+	if (status < 0)
+		return fault(ret, "record", status);
+	if (child->cwd[0] != '/')
+		return fault(ret, "cwd", -EINVAL);
+	choose_rlimits(child, init->pool, request);
+	child->umask = request->umask;
+	child->direct = init->direct;
+	child->parent = getpid();
+	child->proc_fd = init->proc_fd;
+	child->status_fd = -1;
+	if (!init->direct) {
+		child->filter = (const char *)init->boot + init->boot->exec_filter_offset;
+		child->filter_length = init->boot->exec_filter_length;
+	}
+	return 0;
+}
+
+static int clone_child(struct slot *slot, int cgroup_fd, struct start_fault *ret)
+{
+	struct clone_args args = {
+		.flags = CLONE_VM,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)(slot->arena + ARENA_GUARD),
+		.stack_size = ARENA_STACK,
+	};
+	pid_t pid;
+
+	if (slot->child.rootless)
+		args.flags |= CLONE_NEWUSER;
+	if (cgroup_fd >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)(unsigned int)cgroup_fd;
+	}
+	pid = raw_clone3(&args, init_child_main, &slot->child);
+	if (pid < 0)
+		return fault(ret,
+			     pid == -EAGAIN || pid == -ENOMEM || cgroup_fd < 0 ? "clone" : "cgroup",
+			     pid);
+	slot->pid = pid;
+	return 0;
+}
+
+/* From here on the child may run, so the slot is only read. */
+static int launch(struct init *init, struct slot *slot, int cgroup_fd, struct start_fault *ret)
+{
+	int pipe_fds[2];
+	int status;
+
+	if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+		return fault(ret, "pipe", -errno);
+	slot->status_fd = pipe_fds[0];
+	slot->child.status_fd = pipe_fds[1];
+	status = init_watch(init, slot->status_fd, INIT_EVENT_SLOT + (uint64_t)(slot - slots),
+			    EPOLLIN);
+	if (status == 0)
+		status = clone_child(slot, cgroup_fd, ret);
+	else
+		(void)fault(ret, "epoll", status);
+	(void)close(pipe_fds[1]);
+	if (status < 0) {
+		init_unwatch(init, slot->status_fd);
+		sp_fd_close(&slot->status_fd);
+		return status;
+	}
+	return 0;
+}
+
+/* What this exec leaves or starts can be told from other execs' only if it begins with nothing and
+ * stays alone. */
+static void note_company(struct init *init, unsigned int running)
+{
+	siginfo_t info;
+
+	if (running > 0)
+		init->mixed = true;
+	else
+		init->mixed = !(waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+				errno == ECHILD);
+}
+
+static int start(struct init *init, struct slot *slot, const struct sp_init_exec *request,
+		 const int *fds, struct start_fault *ret)
+{
+	size_t next = (request->flags & SP_EXEC_F_TTY) != 0 ? 0 : 3;
+	int cgroup_fd = (request->flags & SP_EXEC_F_CGROUP) != 0 ? fds[next++] : -1;
+	int strings_fd = (request->flags & SP_EXEC_F_STRINGS) != 0 ? fds[next] : -1;
+	int status;
+
+	slot->about = request->header;
+	slot->master_fd = -1;
+	status = fill_child(init, slot, request, strings_fd, ret);
+	if (status < 0)
+		return status;
+	status = choose_fds(init, slot, request, fds);
+	if (status < 0)
+		return fault(ret, "terminal", status);
+	note_company(init, init_exec_count());
+	status = launch(init, slot, cgroup_fd, ret);
+	if (slot->child.tty)
+		(void)close(slot->child.fds[0]);
+	if (status < 0) {
+		sp_fd_close(&slot->master_fd);
+		return status;
+	}
+	slot->state = SLOT_STARTING;
+	slot->overdue_ms = sp_clock_boot_ms() + START_TIMEOUT_MS;
+	return 0;
+}
+
+static int admit(struct init *init, const struct sp_init_exec *request, struct slot **ret_slot,
+		 struct start_fault *ret)
+{
+	if (init->kill_state != INIT_KILL_NONE)
+		return fault(ret, "kill", -EAGAIN);
+	if (slot_of_exec(request->header.exec))
+		return fault(ret, "record", -EEXIST);
+	*ret_slot = free_slot();
+	return *ret_slot ? 0 : fault(ret, "execs", -EAGAIN);
+}
+
+void init_exec_start(struct init *init, const struct sp_init_exec *request, int *fds,
+		     size_t fd_count)
+{
+	struct start_fault failed = {NULL, 0};
+	struct slot *slot;
+	int status = admit(init, request, &slot, &failed);
+
+	if (status == 0)
+		status = start(init, slot, request, fds, &failed);
+	for (size_t i = 0; i < fd_count; i++)
+		sp_fd_close(&fds[i]);
+	if (status < 0)
+		init_outbox_status(&init->outbox, SP_INIT_START_FAILED, &request->header,
+				   failed.status, failed.stage);
+}
+
+/* The child is out of our memory: its strings may go. */
+static void leave_arena(struct init *init, struct slot *slot)
+{
+	init_unwatch(init, slot->status_fd);
+	sp_fd_close(&slot->status_fd);
+	if (slot->text_length > ARENA_KEEP)
+		(void)madvise(slot->arena + ARENA_GUARD, ARENA_SIZE - ARENA_GUARD, MADV_DONTNEED);
+}
+
+static void answer_started(struct init *init, struct slot *slot)
+{
+	struct sp_init_status answer = {
+		.header = {.type = SP_INIT_STARTED,
+			   .exec = slot->about.exec,
+			   .request = slot->about.request},
+		.pid = (uint32_t)slot->pid,
+	};
+
+	slot->state = SLOT_RUNNING;
+	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer),
+			 sp_take_fd(&slot->master_fd));
+}
+
+static void answer_not_started(struct init *init, struct slot *slot, int status, const char *stage)
+{
+	sp_fd_close(&slot->master_fd);
+	init_outbox_status(&init->outbox, SP_INIT_START_FAILED, &slot->about, status, stage);
+}
+
+/* The status pipe hung up: the child has left our memory, by execve or on its way out. */
+static void settle(struct init *init, struct slot *slot)
+{
+	leave_arena(init, slot);
+	if (slot->state != SLOT_STARTING)
+		return;
+	if (slot->child.progress == INIT_CHILD_EXECUTING)
+		answer_started(init, slot);
+	else
+		slot->state = SLOT_FAILED;
+}
+
+static void answer_failed(struct init *init, struct slot *slot)
+{
+	const struct init_child *child = &slot->child;
+
+	if (child->progress == INIT_CHILD_FAILED)
+		answer_not_started(init, slot, child->status,
+				   init_child_step_name(child->failed_step));
+	else /* somebody killed it on its way */
+		answer_not_started(init, slot, -ECANCELED, "killed");
+}
+
+void init_exec_hung_up(struct init *init, unsigned int index)
+{
+	/* A slot that was settled in this round of events has nothing left to say. */
+	if (index < SP_INIT_EXECS_MAX && slots[index].state != SLOT_FREE &&
+	    slots[index].status_fd >= 0)
+		settle(init, &slots[index]);
+}
+
+static void answer_exited(struct init *init, const struct slot *slot, int wait_status,
+			  const struct rusage *usage)
+{
+	const uint64_t us_per_s = 1000000;
+	struct sp_init_exited answer = {
+		.header = {.type = SP_INIT_EXITED,
+			   .exec = slot->about.exec,
+			   .request = slot->about.request},
+		.user_us = (uint64_t)usage->ru_utime.tv_sec * us_per_s +
+			   (uint64_t)usage->ru_utime.tv_usec,
+		.system_us = (uint64_t)usage->ru_stime.tv_sec * us_per_s +
+			     (uint64_t)usage->ru_stime.tv_usec,
+		.max_rss_kib = (uint64_t)usage->ru_maxrss,
+	};
+
+	if (WIFEXITED(wait_status)) {
+		answer.code = CLD_EXITED;
+		answer.value = (uint32_t)WEXITSTATUS(wait_status);
+	} else {
+		answer.code = WCOREDUMP(wait_status) ? CLD_DUMPED : CLD_KILLED;
+		answer.value = (uint32_t)WTERMSIG(wait_status);
+	}
+	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer), -1);
+}
+
+void init_exec_reaped(struct init *init, pid_t pid, int wait_status, const struct rusage *usage)
+{
+	struct slot *slot = slot_of_pid(pid);
+
+	if (!slot)
+		return;
+	if (slot->status_fd >= 0)
+		settle(init, slot);
+	if (slot->state == SLOT_RUNNING)
+		answer_exited(init, slot, wait_status, usage);
+	else if (slot->state == SLOT_FAILED)
+		answer_failed(init, slot);
+	slot->state = SLOT_FREE;
+}
+
+int init_exec_overdue(struct init *init, int64_t now_ms)
+{
+	int64_t next = -1;
+
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++) {
+		struct slot *slot = &slots[i];
+
+		if (slot->state != SLOT_STARTING)
+			continue;
+		if (slot->overdue_ms > now_ms) {
+			int64_t left = slot->overdue_ms - now_ms;
+
+			next = next < 0 ? left : SP_MIN(next, left);
+			continue;
+		}
+		/* Not reaped yet, so the number is still its own. Its slot stays taken until it
+		 * has left our memory. */
+		(void)kill(slot->pid, SIGKILL);
+		slot->state = SLOT_LEAVING;
+		answer_not_started(init, slot, -ETIMEDOUT, "exec");
+	}
+	return (int)next;
+}
+
+void init_exec_signal(uint32_t exec, int signal)
+{
+	const struct slot *slot = slot_of_exec(exec);
+
+	/* A child leads its own session and group, but for its first instructions. */
+	if (slot && kill(-slot->pid, signal) != 0)
+		(void)kill(slot->pid, signal);
+}

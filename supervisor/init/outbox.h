@@ -1,0 +1,46 @@
+/*
+ * Answers on their way to sandpoold.
+ *
+ * PID 1 must not wait for sandpoold (its own deadline fires when sandpoold is stopped), so what the
+ * socket does not take at once is kept here. While anything is kept no request is read, which
+ * bounds the number: two answers for each running exec and those of one request.
+ */
+#ifndef SP_INIT_OUTBOX_H
+#define SP_INIT_OUTBOX_H
+
+#include "pool/base/base.h"
+#include "supervisor/init/protocol.h"
+
+#define INIT_OUTBOX_MAX (2 * SP_INIT_EXECS_MAX + 8)
+
+union init_answer {
+	struct sp_init_header header;
+	struct sp_init_status status;
+	struct sp_init_exited exited;
+	struct sp_init_plain plain;
+};
+
+struct init_outbox_entry {
+	union init_answer answer;
+	size_t len;
+	int fd; /* owned; -1 = none */
+};
+
+struct init_outbox {
+	struct init_outbox_entry entries[INIT_OUTBOX_MAX];
+	unsigned int first;
+	unsigned int count;
+};
+
+/* Send, or keep. Takes fd (-1 = none). A peer that is gone is noticed by the loop, not here. */
+void init_outbox_send(struct init_outbox *outbox, int socket_fd, const void *answer, size_t len,
+		      int fd);
+/* Send what is kept until the socket is full. */
+void init_outbox_flush(struct init_outbox *outbox, int socket_fd);
+
+/* A struct sp_init_status: type, exec and request of the header, 0 or negative errno, stage (NULL:
+ * none). */
+void init_outbox_status(struct init_outbox *outbox, uint32_t type,
+			const struct sp_init_header *about, int status, const char *stage);
+
+#endif

@@ -1,0 +1,135 @@
+/*
+ * One function for each type of record: exact length, known flags, counts in range, as many
+ * descriptors as the flags say.
+ */
+#include "supervisor/init/request.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#define STANDARD_FDS   3u
+#define UMASK_BITS     0777u
+#define SIGNAL_NUMBERS 64u
+
+size_t init_request_exec_fds(uint32_t flags)
+{
+	size_t count = (flags & SP_EXEC_F_TTY) != 0 ? 0 : STANDARD_FDS;
+
+	if ((flags & SP_EXEC_F_CGROUP) != 0)
+		count++;
+	if ((flags & SP_EXEC_F_STRINGS) != 0)
+		count++;
+	return count;
+}
+
+static bool exec_valid(const struct sp_init_exec *exec, size_t len, size_t fd_count)
+{
+	size_t strings;
+
+	if (len < sizeof(*exec))
+		return false;
+	strings = len - sizeof(*exec);
+	if ((exec->flags & ~SP_EXEC_F_ALL) != 0 || fd_count != init_request_exec_fds(exec->flags))
+		return false;
+	if (exec->argc == 0 || exec->argc > SP_INIT_ARGS_MAX || exec->envc > SP_INIT_ENV_MAX)
+		return false;
+	if ((exec->umask & ~UMASK_BITS) != 0)
+		return false;
+	if ((exec->flags & SP_EXEC_F_STRINGS) != 0)
+		return strings == 0 && exec->strings_length > 0 &&
+		       exec->strings_length <= SP_INIT_STRINGS_MAX;
+	return strings == exec->strings_length && strings > 0 && strings <= SP_INIT_INLINE_MAX;
+}
+
+static bool signal_valid(const struct sp_init_signal *signal, size_t len, size_t fd_count)
+{
+	return len == sizeof(*signal) && fd_count == 0 && signal->reserved == 0 &&
+	       signal->signal >= 1 && signal->signal <= SIGNAL_NUMBERS;
+}
+
+static bool mount_valid(const struct sp_init_mount *mount, size_t len, size_t fd_count)
+{
+	const char *target = (const char *)(mount + 1);
+
+	if (len <= sizeof(*mount) || fd_count != 1 || mount->flags != 0)
+		return false;
+	if (mount->target_length == 0 || mount->target_length >= SP_INIT_TARGET_MAX)
+		return false;
+	if (len - sizeof(*mount) != (size_t)mount->target_length + 1)
+		return false;
+	return memchr(target, '\0', len - sizeof(*mount)) == target + mount->target_length;
+}
+
+static bool deadline_valid(const struct sp_init_deadline *deadline, size_t len, size_t fd_count)
+{
+	return len == sizeof(*deadline) && fd_count == 0 && deadline->boot_ms >= 0;
+}
+
+int init_request_check(const void *record, size_t len, size_t fd_count)
+{
+	const struct sp_init_header *header = record;
+	bool valid = false;
+
+	if (len < sizeof(*header))
+		return -EBADMSG;
+	switch (header->type) {
+	case SP_INIT_EXEC:
+		valid = exec_valid(record, len, fd_count);
+		break;
+	case SP_INIT_SIGNAL:
+		valid = signal_valid(record, len, fd_count);
+		break;
+	case SP_INIT_MOUNT:
+		valid = mount_valid(record, len, fd_count);
+		break;
+	case SP_INIT_DEADLINE:
+		valid = deadline_valid(record, len, fd_count);
+		break;
+	case SP_INIT_KILL_EXEC:
+	case SP_INIT_PING:
+		valid = len == sizeof(struct sp_init_plain) && fd_count == 0;
+		break;
+	default:
+		break;
+	}
+	return valid ? 0 : -EBADMSG;
+}
+
+/* The string at *at, which must end before `end`; NULL if it does not. */
+static char *next_string(char **at, char *end)
+{
+	char *start = *at;
+	char *nul = start < end ? memchr(start, '\0', (size_t)(end - start)) : NULL;
+
+	if (!nul)
+		return NULL;
+	*at = nul + 1;
+	return start;
+}
+
+static int split_vector(char **at, char *end, uint32_t count, char **vector)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		vector[i] = next_string(at, end);
+		if (!vector[i])
+			return -EBADMSG;
+	}
+	vector[count] = NULL;
+	return 0;
+}
+
+int init_request_split(char *text, size_t len, uint32_t argc, uint32_t envc,
+		       struct init_strings *strings)
+{
+	char *at = text;
+	char *end = text + len;
+
+	strings->cwd = next_string(&at, end);
+	if (!strings->cwd)
+		return -EBADMSG;
+	if (split_vector(&at, end, argc, strings->argv) < 0 ||
+	    split_vector(&at, end, envc, strings->envp) < 0)
+		return -EBADMSG;
+	return at == end ? 0 : -EBADMSG;
+}

@@ -1,0 +1,29 @@
+/*
+ * The loop of PID 1.
+ */
+#ifndef SP_INIT_SERVE_H
+#define SP_INIT_SERVE_H
+
+#include "supervisor/init/init.h"
+
+/* What an event of the epoll set is about. */
+enum {
+	INIT_EVENT_CONTROL,
+	INIT_EVENT_CHILD,
+	INIT_EVENT_DEADLINE,
+	INIT_EVENT_LIFE,
+	INIT_EVENT_SLOT = 16, /* + number of the slot */
+};
+
+/* Make the epoll set and what is watched from the start. Before the filter; all signals must be
+ * blocked. */
+int init_serve_open(struct init *init);
+/* Serve until the sandbox ends. */
+SP_NORETURN void init_serve(struct init *init);
+
+int init_watch(struct init *init, int fd, uint64_t event, uint32_t events);
+/* Also for a descriptor that is about to be closed: a child that has not called execve yet holds a
+ * copy, so closing alone would leave it watched. */
+void init_unwatch(struct init *init, int fd);
+
+#endif
