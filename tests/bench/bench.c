@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -26,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -459,6 +461,85 @@ static int main_acquire(const char *path, const char *pool, long rounds, long ga
 	return 0;
 }
 
+/* ---- kills ---- */
+
+static void wait_dead(int pidfd)
+{
+	struct pollfd item = {.fd = pidfd, .events = POLLIN};
+
+	if (poll(&item, 1, 10000) != 1)
+		die("not dead after 10 s");
+}
+
+static void kill_print(double start)
+{
+	printf("kill %.1f\n", now_us() - start);
+}
+
+/* PID 1 of fresh namespaces, as a sandbox has them, with so many processes in all. */
+static int main_kill(long processes)
+{
+	unsigned long flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET |
+			      CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | SIGCHLD;
+	int ready[2];
+	int pidfd;
+	char byte;
+	double start;
+	pid_t pid;
+
+	if (pipe(ready) < 0)
+		die("pipe");
+	pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+	if (pid < 0)
+		die("clone");
+	if (pid == 0) {
+		for (long i = 1; i < processes; i++) {
+			if (fork() == 0) {
+				pause();
+				_exit(0);
+			}
+		}
+		if (write(ready[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	if (read(ready[0], &byte, 1) != 1)
+		die("ready");
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (pidfd < 0)
+		die("pidfd_open");
+	gap(5000);
+	start = now_us();
+	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+	wait_dead(pidfd);
+	kill_print(start);
+	waitpid(pid, NULL, 0);
+	return 0;
+}
+
+static int main_release(const char *path, const char *id, const char *token, long pid)
+{
+	static struct connection connection;
+	char text[1024];
+	int pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	int length = snprintf(text, sizeof(text),
+			      "DELETE /v1/sandboxes/%s HTTP/1.1\r\nHost: localhost\r\n"
+			      "X-Sandpool-Token: %s\r\n\r\n",
+			      id, token);
+	double start;
+
+	if (pidfd < 0)
+		die("pidfd_open");
+	connection_open(&connection, path);
+	gap(5000);
+	start = now_us();
+	connection_send(&connection, text, (size_t)length);
+	wait_dead(pidfd);
+	kill_print(start);
+	return 0;
+}
+
 /* ---- rates ---- */
 
 struct worker {
@@ -605,6 +686,10 @@ int main(int argc, char **argv)
 		return main_api(argv[2], argv[3], number(argv[4]), number(argv[5]), argv + 6);
 	if (strcmp(verb, "acquire") == 0 && argc == 6)
 		return main_acquire(argv[2], argv[3], number(argv[4]), number(argv[5]));
+	if (strcmp(verb, "kill") == 0 && argc == 3)
+		return main_kill(number(argv[2]));
+	if (strcmp(verb, "release") == 0 && argc == 6)
+		return main_release(argv[2], argv[3], argv[4], number(argv[5]));
 	if (strcmp(verb, "churn") == 0 && argc == 6) {
 		worker.path = argv[2];
 		worker.pool = argv[3];
