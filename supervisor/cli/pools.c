@@ -1,0 +1,45 @@
+/*
+ * Pools in a table: what is there, what is wanted, what goes wrong.
+ */
+#include "supervisor/cli/pools.h"
+
+#include <errno.h>
+
+int sp_cli_pools_ask(const struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answer *answer,
+		     struct sp_err *err)
+{
+	int status = sp_cli_ask(cli, "GET", "/v1/pools", NULL, timeout_ms, answer, err);
+
+	if (status == 0 && !json_is_array(json_object_get(answer->root, "pools")))
+		return sp_err_code(err, SP_CODE_PROTOCOL, -EPROTO,
+				   "the answer to 'GET /v1/pools' has no list of pools");
+	return status;
+}
+
+void sp_cli_pools_write(const json_t *pools, struct sp_buf *out)
+{
+	static const struct sp_cli_column columns[] = {
+		{"POOL", false},   {"STATE", false},   {"HEALTH", false}, {"IDLE", true},
+		{"WANTED", true},  {"CREATING", true}, {"LEASED", true},  {"KILLING", true},
+		{"WAITERS", true}, {"CREATED", true},  {"FAILED", true},  {"LAST ERROR", false},
+	};
+	static const char *const numbers[] = {
+		"idle",    "max_idle", "creating",      "leased",
+		"killing", "waiters",  "created_total", "create_failures_total"};
+	struct sp_cli_columns table;
+	json_t *pool;
+	size_t i;
+
+	sp_cli_columns_init(&table, columns, SP_ARRAY_SIZE(columns));
+	json_array_foreach (pools, i, pool) {
+		sp_cli_columns_add(&table, "%s", sp_cli_member_text(pool, "name"));
+		sp_cli_columns_add(&table, "%s", sp_cli_member_text(pool, "state"));
+		sp_cli_columns_add(&table, "%s", sp_cli_member_text(pool, "health"));
+		for (size_t k = 0; k < SP_ARRAY_SIZE(numbers); k++)
+			sp_cli_columns_add(&table, "%lld",
+					   (long long)sp_cli_member_number(pool, numbers[k]));
+		sp_cli_columns_add(&table, "%.60s", sp_cli_member_text(pool, "last_error"));
+	}
+	sp_cli_columns_write(&table, true, out);
+	sp_cli_columns_done(&table);
+}
