@@ -7,8 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define IDS_MAX       65535u /* a sandbox has 65,536 ids; the last one is the kernel's "nobody" */
-#define BPF_STEP      8u     /* sizeof(struct sock_filter) */
+#define BPF_STEP      8u /* sizeof(struct sock_filter) */
 #define BPF_ALIGNMENT 8u
 #define NOFILE_MIN    3u
 
@@ -69,9 +68,9 @@ static const char *check_ids(const struct sp_boot *record)
 			return "direct_gid";
 		return NULL;
 	}
-	if (pool->workload_uid == 0 || pool->workload_uid >= IDS_MAX)
+	if (pool->workload_uid == 0 || pool->workload_uid >= INIT_ID_NOBODY)
 		return "workload_uid";
-	if (pool->workload_gid == 0 || pool->workload_gid >= IDS_MAX)
+	if (pool->workload_gid == 0 || pool->workload_gid >= INIT_ID_NOBODY)
 		return "workload_gid";
 	return NULL;
 }

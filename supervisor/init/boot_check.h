@@ -7,6 +7,8 @@
 
 #include "supervisor/init/boot.h"
 
+#define INIT_ID_NOBODY 65535u /* a sandbox has 65,536 ids; the last is no user's */
+
 /* record: `size` mapped bytes. 0, or -EINVAL with the name of the first bad field in *ret_field. */
 int init_boot_check(const struct sp_boot *record, size_t size, const char **ret_field);
 

@@ -220,7 +220,7 @@ static void shed_privileges(struct init_child *child)
 {
 	if (child->rootless)
 		drop_bounding_set(child);
-	if (!child->change_ids)
+	if (child->direct)
 		return;
 	if (!child->rootless)
 		must(child, INIT_STEP_CREDENTIALS, RAW2(SYS_setgroups, 0, 0));
@@ -229,7 +229,7 @@ static void shed_privileges(struct init_child *child)
 
 static void change_uid(struct init_child *child)
 {
-	if (child->change_ids) {
+	if (!child->direct) {
 		set_capabilities(child, 1u << CAP_SETUID);
 		must(child, INIT_STEP_CREDENTIALS,
 		     RAW3(SYS_setresuid, child->uid, child->uid, child->uid));

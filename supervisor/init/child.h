@@ -42,7 +42,6 @@ struct init_child {
 	bool tty;
 	bool rootless;
 	bool direct;
-	bool change_ids; /* false: already runs as the only user there is */
 	pid_t parent;    /* DIRECT */
 	uid_t uid;
 	gid_t gid;

@@ -15,14 +15,6 @@
 #include <sys/prctl.h>
 
 /*
- * On the host (DIRECT) init stays what the launcher is, less all that it does not need: change to
- * the workload's ids, signal it, give it its terminal.
- */
-#define DIRECT_CAPABILITIES                                                                   \
-	(UINT64_C(1) << CAP_SETUID | UINT64_C(1) << CAP_SETGID | UINT64_C(1) << CAP_SETPCAP | \
-	 UINT64_C(1) << CAP_KILL | UINT64_C(1) << CAP_CHOWN | UINT64_C(1) << CAP_SYS_RESOURCE)
-
-/*
  * A fresh session keyring. Workloads cannot reach it (the filter denies keyctl); with a one-uid map
  * all sandboxes share one quota of 200 keys, and a full one is no reason to fail.
  */
@@ -55,7 +47,7 @@ int init_confine(struct init *init)
 	if (status < 0)
 		return status;
 	init_stage(init, "capabilities");
-	status = sp_privileges_lock(init->direct ? DIRECT_CAPABILITIES : UINT64_MAX);
+	status = sp_privileges_lock(init->direct ? 0 : UINT64_MAX);
 	if (status < 0)
 		return status;
 	init_stage(init, "dumpable");

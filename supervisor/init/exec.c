@@ -12,6 +12,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
+#include "supervisor/init/boot_check.h"
 #include "supervisor/init/child.h"
 #include "supervisor/init/raw.h"
 #include "supervisor/init/request.h"
@@ -224,26 +225,26 @@ static void choose_rlimits(struct init_child *child, const struct sp_table_pool 
 		add_rlimit(child, RLIMIT_CPU, request->rlimit_cpu_s, request->rlimit_cpu_s + 1);
 }
 
+static bool id_inside(uint32_t id)
+{
+	return id > 0 && id < INIT_ID_NOBODY;
+}
+
+/* On the host (DIRECT) the launcher has given init the workload's ids already. */
 static int choose_ids(const struct init *init, struct init_child *child,
 		      const struct sp_init_exec *request)
 {
-	const uint32_t ids = 65536;
+	const struct sp_table_pool *pool = init->pool;
 
+	child->direct = init->direct;
 	child->rootless = !init->direct && init->boot->rootless == 1;
-	child->change_ids = geteuid() == 0;
 	child->uid = request->uid;
 	child->gid = request->gid;
-	if (init->direct) {
-		/* The host's ids: the configured ones and no others. */
-		if (request->uid != init->pool->direct_uid ||
-		    request->gid != init->pool->direct_gid)
-			return -EPERM;
-		return child->change_ids || request->uid == geteuid() ? 0 : -EPERM;
-	}
-	return request->uid > 0 && request->uid < ids - 1 && request->gid > 0 &&
-			       request->gid < ids - 1
-		       ? 0
-		       : -EINVAL;
+	if (init->direct)
+		return request->uid == pool->direct_uid && request->gid == pool->direct_gid
+			       ? 0
+			       : -EPERM;
+	return id_inside(request->uid) && id_inside(request->gid) ? 0 : -EPERM;
 }
 
 static int choose_fds(struct init *init, struct slot *slot, const struct sp_init_exec *request,
@@ -285,7 +286,6 @@ static int fill_child(struct init *init, struct slot *slot, const struct sp_init
 		return fault(ret, "cwd", -EINVAL);
 	choose_rlimits(child, init->pool, request);
 	child->umask = request->umask;
-	child->direct = init->direct;
 	child->parent = getpid();
 	child->proc_fd = init->proc_fd;
 	child->status_fd = -1;

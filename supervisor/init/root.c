@@ -33,6 +33,8 @@
 #define NAME_SPACE   32
 #define PATH_SPACE   64
 #define SOURCE_EMPTY "/empty/"
+#define MASK_ATTRIBUTES \
+	(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
 struct builder {
 	struct init *init;
@@ -268,23 +270,24 @@ static int protect_proc(int proc_fd)
 
 /*
  * The kernel lets a user namespace mount a proc only while it sees an unmasked one. init keeps a
- * bind of the whole proc where only it can go, so that a nested one can be made later.
+ * bind of the whole proc where only it can go, so that a nested one can be made later. With a
+ * one-uid map there is no such place: then it is kept as a descriptor alone.
  */
 static int keep_proc(struct builder *builder, int proc_fd)
 {
 	SP_AUTO_CLOSE int clone_fd = sp_mount_clone(proc_fd, "", false);
 	SP_AUTO_CLOSE int target_fd = -1;
-	int status;
+	int status = 0;
 
 	if (clone_fd < 0)
 		return clone_fd;
-	if (mkdirat(builder->root_fd, INIT_PRIVATE_DIR, 0700) != 0 ||
-	    mkdirat(builder->root_fd, INIT_PRIVATE_DIR "/proc", 0700) != 0)
-		return -errno;
-	target_fd = sp_mount_resolve(builder->root_fd, INIT_PRIVATE_DIR "/proc");
-	if (target_fd < 0)
-		return target_fd;
-	status = sp_mount_attach(clone_fd, target_fd);
+	if (!builder->init->boot->rootless) {
+		if (mkdirat(builder->root_fd, INIT_PRIVATE_DIR, 0700) != 0 ||
+		    mkdirat(builder->root_fd, INIT_PRIVATE_DIR "/proc", 0700) != 0)
+			return -errno;
+		target_fd = sp_mount_resolve(builder->root_fd, INIT_PRIVATE_DIR "/proc");
+		status = target_fd < 0 ? target_fd : sp_mount_attach(clone_fd, target_fd);
+	}
 	if (status == 0)
 		builder->init->proc_fd = sp_take_fd(&clone_fd);
 	return status;
@@ -396,8 +399,12 @@ static int build(struct builder *builder)
 	struct init *init = builder->init;
 	int status;
 
-	init_stage(init, "propagation");
+	init_stage(init, "template");
 	status = sp_sys_mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, 0, 0, MS_PRIVATE, -1);
+	if (status < 0)
+		return status;
+	/* What is taken from the template's own tmpfs are masks: these attributes go with them. */
+	status = sp_sys_mount_setattr(AT_FDCWD, "/", 0, MASK_ATTRIBUTES, 0, 0, -1);
 	if (status < 0)
 		return status;
 	init_stage(init, "tmpfs");

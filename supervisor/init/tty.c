@@ -42,7 +42,7 @@ static int mount_devpts(struct init *init)
 
 static int open_master(struct init *init)
 {
-	const int flags = O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC;
+	const int flags = O_RDWR | O_NOCTTY | O_NONBLOCK;
 	int status;
 	int fd;
 
@@ -74,7 +74,8 @@ static int set_up_slave(const struct init *init, int slave_fd, const struct sp_i
 
 	if (ioctl(slave_fd, TIOCSWINSZ, &size) != 0)
 		return -errno;
-	if (geteuid() == 0 && !(init->boot->rootless && !init->direct) &&
+	/* Where there is but one id it belongs to that already. */
+	if (!init->direct && !init->boot->rootless &&
 	    fchown(slave_fd, request->uid, request->gid) != 0)
 		return -errno;
 	return fchmod(slave_fd, TTY_MODE) == 0 ? 0 : -errno;
