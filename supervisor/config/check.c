@@ -14,6 +14,7 @@
 #define RECORD_MAX    (1u << 20) /* of one passwd entry */
 #define DIGITS        "0123456789"
 #define DURATION_TEXT 32
+#define TMP_MOST      (UINT64_C(256) << 20)
 
 static bool global_bad(const struct sp_config_reader *reader, const char *key)
 {
@@ -57,11 +58,13 @@ static void resolve_policy(struct sp_config_reader *reader, struct sp_pool_confi
 		sp_config_fault(reader, "%s", err.message);
 }
 
-static void check_limits(struct sp_config_reader *reader, const struct sp_config_pool *pool)
+static void check_limits(struct sp_config_reader *reader, struct sp_config_pool *pool)
 {
 	char tmp[DURATION_TEXT];
 	char memory[DURATION_TEXT];
 
+	if (pool->tmp_bytes == SP_SIZE_AUTO)
+		pool->tmp_bytes = SP_MIN(TMP_MOST, pool->memory_bytes / 2);
 	if (sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "tmp") ||
 	    sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "memory") ||
 	    pool->tmp_bytes < pool->memory_bytes)

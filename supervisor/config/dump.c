@@ -57,10 +57,12 @@ static int write_duration(const struct sp_schema_key *key, int64_t ms, struct sp
 	return write_string(text, out);
 }
 
-static int write_size(uint64_t bytes, struct sp_buf *out)
+static int write_size(const struct sp_schema_key *key, uint64_t bytes, struct sp_buf *out)
 {
 	char text[64];
 
+	if (bytes == SP_SIZE_AUTO && key->minus_one)
+		return write_string(key->minus_one, out);
 	if (sp_format_size(bytes, text, sizeof(text)) < 0)
 		return -EINVAL;
 	return write_string(text, out);
@@ -126,7 +128,7 @@ int sp_config_write_value(const struct sp_schema_key *key, const void *base, boo
 	case SP_SCHEMA_DURATION:
 		return write_duration(key, *(const int64_t *)at, out);
 	case SP_SCHEMA_SIZE:
-		return write_size(*(const uint64_t *)at, out);
+		return write_size(key, *(const uint64_t *)at, out);
 	case SP_SCHEMA_WORD:
 		return write_string(key->words[sp_schema_word(key, base)], out);
 	case SP_SCHEMA_STRING:

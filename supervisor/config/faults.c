@@ -19,6 +19,7 @@
 /* A copy with control bytes written as \xNN. NULL: out of memory. */
 static char *printable(const char *text)
 {
+	static const char hex[] = "0123456789abcdef";
 	char *copy = malloc(strlen(text) * 4 + 1);
 	char *at = copy;
 
@@ -27,10 +28,14 @@ static char *printable(const char *text)
 	for (; *text != '\0'; text++) {
 		unsigned char byte = (unsigned char)*text;
 
-		if (byte < ' ' || byte == 0x7f)
-			at += sprintf(at, "\\x%02x", byte);
-		else
+		if (byte >= ' ' && byte != 0x7f) {
 			*at++ = (char)byte;
+			continue;
+		}
+		*at++ = '\\';
+		*at++ = 'x';
+		*at++ = hex[byte >> 4];
+		*at++ = hex[byte & 15];
 	}
 	*at = '\0';
 	return copy;

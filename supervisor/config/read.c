@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_POOL_MAX_IDLE 8u
-#define KEY_SHOWN_MAX         80
+#define KEY_SHOWN_MAX 80
 
 /* ---- where the reader is ---- */
 
@@ -213,7 +212,6 @@ static void default_pool(struct sp_config_reader *reader)
 	reader->status = pool_init(&config->pools[0], "default");
 	if (reader->status < 0)
 		return;
-	config->pools[0].policy.max_idle = DEFAULT_POOL_MAX_IDLE;
 	reader->bad[SP_SCHEMA_POOL] = 0;
 	reader->bad[SP_SCHEMA_POOL_LIMITS] = 0;
 	sp_config_enter(reader, "default");

@@ -100,8 +100,6 @@ static int write_default(const struct sp_schema_key *key, const void *base, stru
 {
 	int status;
 
-	if (key->flags & SP_SCHEMA_F_REQUIRED)
-		return sp_buf_printf(out, "required");
 	if (key->type == SP_SCHEMA_LIMITS || key->type == SP_SCHEMA_POOLS)
 		return 0;
 	status = sp_buf_printf(out, "`");

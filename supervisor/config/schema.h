@@ -14,7 +14,7 @@ enum sp_schema_type {
 	SP_SCHEMA_U64,      /* uint64_t */
 	SP_SCHEMA_REAL,     /* double */
 	SP_SCHEMA_DURATION, /* int64_t, ms */
-	SP_SCHEMA_SIZE,     /* uint64_t, bytes */
+	SP_SCHEMA_SIZE,     /* uint64_t, bytes; SP_SIZE_AUTO for the special word */
 	SP_SCHEMA_WORD,     /* index into words, of word_size bytes */
 	SP_SCHEMA_STRING,   /* char * */
 	SP_SCHEMA_STRINGS,  /* char ** and size_t, or char *[list_max] and size_t (INLINE) */
@@ -30,9 +30,8 @@ typedef const char *sp_schema_check(const char *text);
 #define SP_SCHEMA_F_INLINE   0x02u /* STRINGS: the pointers are in the struct */
 #define SP_SCHEMA_F_SPEC     0x04u /* a sandbox is made of it: part of the digest */
 #define SP_SCHEMA_F_RESOLVED 0x08u /* only in resolved configurations, never in files */
-#define SP_SCHEMA_F_REQUIRED 0x10u /* has no default */
-#define SP_SCHEMA_F_PRIVATE  0x20u /* a bad value is not repeated in the message */
-#define SP_SCHEMA_F_SECRET   0x40u /* dumped as "***" unless secrets are asked for */
+#define SP_SCHEMA_F_PRIVATE  0x10u /* a bad value is not repeated in the message */
+#define SP_SCHEMA_F_SECRET   0x20u /* dumped as "***" unless secrets are asked for */
 
 struct sp_schema_key {
 	const char *name;
@@ -47,7 +46,7 @@ struct sp_schema_key {
 	double real_min;
 	double real_max;
 	const char *zero;         /* 0 is allowed below min too, and means this */
-	const char *minus_one;    /* this word stands for -1 … */
+	const char *minus_one;    /* this word stands for -1 (SP_SIZE_AUTO) … */
 	const char *meaning;      /* … and means this */
 	const char *const *words; /* NULL-terminated */
 	sp_schema_check *check;
@@ -58,6 +57,7 @@ struct sp_schema_key {
 enum sp_schema_scope_kind { SP_SCHEMA_GLOBAL, SP_SCHEMA_POOL, SP_SCHEMA_POOL_LIMITS };
 
 #define SP_SCHEMA_SCOPES 3u
+#define SP_SIZE_AUTO     UINT64_MAX
 
 struct sp_schema_scope {
 	enum sp_schema_scope_kind kind;

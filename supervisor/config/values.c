@@ -149,6 +149,7 @@ static bool read_duration(struct sp_config_reader *reader, const struct sp_schem
 static bool read_size(struct sp_config_reader *reader, const struct sp_schema_key *key,
 		      const json_t *value, void *base)
 {
+	uint64_t *at = sp_schema_at(base, key->offset);
 	struct sp_err err = {0};
 	uint64_t bytes = 0;
 
@@ -158,13 +159,21 @@ static bool read_size(struct sp_config_reader *reader, const struct sp_schema_ke
 	}
 	if (!json_is_string(value) && !is_zero(value))
 		return wrong_type(reader, "a size, e.g. \"64MiB\"", value);
-	if (json_is_string(value) && sp_parse_size(json_string_value(value), &bytes, &err) < 0) {
-		sp_config_fault(reader, "%s", err.message);
-		return false;
+	if (json_is_string(value)) {
+		const char *text = json_string_value(value);
+
+		if (key->minus_one && strcmp(text, key->minus_one) == 0) {
+			*at = SP_SIZE_AUTO;
+			return true;
+		}
+		if (sp_parse_size(text, &bytes, &err) < 0) {
+			sp_config_fault(reader, "%s", err.message);
+			return false;
+		}
 	}
 	if (!in_range(reader, key, (int64_t)SP_MIN(bytes, (uint64_t)INT64_MAX)))
 		return false;
-	*(uint64_t *)sp_schema_at(base, key->offset) = bytes;
+	*at = bytes;
 	return true;
 }
 
@@ -571,10 +580,6 @@ void sp_config_read_scope(struct sp_config_reader *reader, const struct sp_schem
 		if (value)
 			valid = read_value(reader, key, value, base);
 		sp_config_leave(reader);
-		if (!value && (key->flags & SP_SCHEMA_F_REQUIRED)) {
-			sp_config_fault(reader, "'%s' is missing", key->name);
-			valid = false;
-		}
 		if (!valid)
 			reader->bad[scope->kind] |= UINT64_C(1) << i;
 	}
