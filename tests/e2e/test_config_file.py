@@ -14,7 +14,7 @@ from sandpool_test import Case, main  # noqa: E402
 
 class Config(Case):
     def setUp(self):
-        reason = t.needs_programs("sandpool", "sandpoold")
+        reason = t.needs_programs("sandpool")
         if reason:
             self.skipTest(reason)
         directory = tempfile.TemporaryDirectory(prefix="sandpool-config-")

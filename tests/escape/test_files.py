@@ -386,8 +386,7 @@ class LateMounts(t.Case):
             # A mount namespace of its own in which / is shared, as systemd makes it.
             daemon = stack.enter_context(t.Daemon(
                 {"pools": {"default": {"allowed_binds": [work]}}},
-                prefix=["/usr/bin/unshare", "--mount", "--propagation", "shared", "--fork",
-                        "--kill-child=SIGTERM"]))
+                prefix=["/usr/bin/unshare", "--mount", "--propagation", "shared"]))
             table = f"/proc/{daemon.pid}/mountinfo"
             self.assertIn("shared:", t.read_text(table))
             before = t.read_text(table)
