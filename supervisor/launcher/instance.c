@@ -1,0 +1,74 @@
+/*
+ * Takes the locks of an instance. They are held by open descriptors and vanish with the process.
+ */
+#include "supervisor/launcher/instance.h"
+
+#include "pool/base/fd.h"
+#include "supervisor/sandbox/syscalls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The directory may be the daemon user's, who could have put a link there. */
+#define RESOLVE_PLAIN (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
+static int open_dir(const char *path, mode_t mode, struct sp_err *err)
+{
+	int fd;
+
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return sp_err_set(err, -errno, "create directory '%s'", path);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? sp_err_set(err, -errno, "open directory '%s'", path) : fd;
+}
+
+static int lock_file(int dir_fd, const char *dir, const char *name, int *ret_fd, struct sp_err *err)
+{
+	SP_AUTO_CLOSE int fd = sp_sys_openat2(dir_fd, name, O_RDWR | O_CREAT, 0600, RESOLVE_PLAIN);
+
+	if (fd < 0)
+		return sp_err_set(err, fd, "open lock file '%s/%s'", dir, name);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return sp_err_set(err, -errno, "lock '%s/%s'", dir, name);
+		return sp_err_code(err, SP_CODE_CONFLICT, -EALREADY,
+				   "another launcher holds '%s/%s': an instance runs once", dir,
+				   name);
+	}
+	*ret_fd = sp_take_fd(&fd);
+	return 0;
+}
+
+int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_instance *ret_instance,
+		     struct sp_err *err)
+{
+	SP_AUTO_CLOSE int state_fd = open_dir(table->state_dir, 0755, err);
+	SP_AUTO_CLOSE int lock_dir_fd = -1;
+	SP_AUTO_CLOSE int name_lock_fd = -1;
+	SP_AUTO_CLOSE int state_lock_fd = -1;
+	char name[sizeof(table->instance) + 16];
+	int status;
+
+	if (state_fd < 0)
+		return state_fd;
+	status = lock_file(state_fd, table->state_dir, "launcher.lock", &state_lock_fd, err);
+	if (status < 0)
+		return status;
+	lock_dir_fd = rootless ? sp_take_fd(&state_fd) : open_dir(SP_LOCK_DIR, 0700, err);
+	if (lock_dir_fd < 0)
+		return lock_dir_fd;
+	if (!rootless) {
+		(void)snprintf(name, sizeof(name), "%s.lock", table->instance);
+		status = lock_file(lock_dir_fd, SP_LOCK_DIR, name, &name_lock_fd, err);
+		if (status < 0)
+			return status;
+	}
+	ret_instance->lock_dir_fd = sp_take_fd(&lock_dir_fd);
+	ret_instance->name_lock_fd = sp_take_fd(&name_lock_fd);
+	ret_instance->state_lock_fd = sp_take_fd(&state_lock_fd);
+	return 0;
+}
