@@ -1,0 +1,185 @@
+/*
+ * From a record to a running program: the pipes, and everything to init in one message.
+ *
+ * The pipes are made by another uid than the workload's, so the sandbox's ends get mode 0666: else
+ * `> /dev/stdout` and `tee /dev/stderr`, which open them anew, would be refused. Both ends of a
+ * pipe are one inode, but our end is not in the sandbox's reach.
+ */
+#include "supervisor/daemon/daemon_private.h"
+
+#include "pool/base/clock.h"
+#include "pool/base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What goes along with EXEC: up to stdin, stdout, stderr, cgroup, strings. */
+struct passed {
+	int fds[5];
+	size_t count;
+	int owned[5]; /* of fds, what is closed after the send */
+	size_t owned_count;
+};
+
+static void pass(struct passed *passed, int fd, bool owned)
+{
+	passed->fds[passed->count++] = fd;
+	if (owned)
+		passed->owned[passed->owned_count++] = fd;
+}
+
+static void passed_close(struct passed *passed)
+{
+	for (size_t i = 0; i < passed->owned_count; i++)
+		sp_fd_close(&passed->owned[i]);
+	passed->owned_count = 0;
+}
+
+/* inside: which end the sandbox gets, 0 the read end, 1 the write end. */
+static int add_pipe(struct sp_exec *exec, int number, int inside, struct passed *passed,
+		    struct sp_err *err)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return sp_err_set(err, -errno, "make a pipe for an exec");
+	pass(passed, ends[inside], true);
+	if (fchmod(ends[inside], 0666) < 0) {
+		int status = -errno;
+
+		sp_fd_close(&ends[1 - inside]);
+		return sp_err_set(err, status, "open up the pipe of an exec");
+	}
+	return exec_stream_new(exec, number, ends[1 - inside], err);
+}
+
+static int add_standard_streams(struct sp_exec *exec, struct passed *passed, struct sp_err *err)
+{
+	int status = 0;
+
+	if (exec->tty)
+		return 0;
+	if (exec->stdin_wanted)
+		status = add_pipe(exec, 0, 0, passed, err);
+	else
+		pass(passed, exec->service->null_fd, false);
+	if (status == 0)
+		status = add_pipe(exec, 1, 1, passed, err);
+	if (status == 0 && exec->merge_stderr)
+		pass(passed, passed->fds[passed->count - 1], false);
+	else if (status == 0)
+		status = add_pipe(exec, 2, 1, passed, err);
+	return status;
+}
+
+static uint32_t next_number(struct sandbox_link *link)
+{
+	do {
+		link->last_exec++;
+	} while (link->last_exec == 0 || exec_find(link, link->last_exec));
+	return link->last_exec;
+}
+
+static void close_streams(struct sp_exec *exec)
+{
+	for (size_t i = 0; i < SP_ARRAY_SIZE(exec->streams); i++)
+		if (exec->streams[i])
+			exec_stream_close(exec->streams[i]);
+}
+
+static void fill_in(struct sp_exec *exec, const struct exec_cgroup *cgroup)
+{
+	struct sandbox_link *link = exec->sandbox;
+	struct sp_init_exec *record = exec->record;
+
+	record->header.exec = next_number(link);
+	if (record->uid == UINT32_MAX)
+		record->uid = link->workload_uid;
+	if (record->gid == UINT32_MAX)
+		record->gid = link->workload_gid;
+	if (cgroup)
+		record->flags |= SP_EXEC_F_CGROUP;
+}
+
+static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
+{
+	struct sandbox_link *link = exec->sandbox;
+
+	exec->number = exec->record->header.exec;
+	exec->state = EXEC_SENT;
+	exec->started_ns = sp_clock_boot_ns();
+	exec->oom_at_start = link->oom_kills;
+	exec->in_cgroup = cgroup != NULL;
+	exec->cgroup_number = cgroup ? cgroup->number : 0;
+	exec_record_free(exec);
+	if (exec->timeout_ms > 0)
+		sp_timer_set(&exec->service->timers, &exec->timer,
+			     exec->started_ns / SP_NS_PER_MS + exec->timeout_ms);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(exec->streams); i++)
+		if (exec->streams[i])
+			exec_stream_watch(exec->streams[i]);
+	if (exec->stdin_buffer.len > 0 || exec->stdin_closing)
+		exec_input_flush(exec);
+}
+
+int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *err)
+{
+	struct passed passed = {0};
+	int status = add_standard_streams(exec, &passed, err);
+
+	if (cgroup)
+		pass(&passed, cgroup->fd, true);
+	if (status == 0) {
+		if (exec->strings_fd >= 0)
+			pass(&passed, exec->strings_fd, false);
+		fill_in(exec, cgroup);
+		status = sandbox_send(exec->sandbox, exec->record, exec->record_len, passed.fds,
+				      passed.count);
+		if (status < 0)
+			(void)sp_err_code(err, SP_CODE_SANDBOX_DEAD, status,
+					  "sandbox '%s' does not listen", exec->sandbox->id);
+	}
+	passed_close(&passed);
+	if (status < 0) {
+		close_streams(exec);
+		if (cgroup)
+			exec_cgroup_done(exec->sandbox, cgroup->number);
+		return status;
+	}
+	sent(exec, cgroup);
+	return 0;
+}
+
+int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *err)
+{
+	struct exec_cgroup cgroup;
+	int status;
+
+	exec->sandbox = link;
+	memcpy(exec->sandbox_id, link->id, sizeof(exec->sandbox_id));
+	sp_list_append(&link->execs, &exec->link);
+	link->running_execs++;
+	link->execs_total++;
+	/* What runs alone in its sandbox is killed with it and needs no cgroup of its own. */
+	if (exec->one_shot || !spares_possible(link)) {
+		status = exec_send(exec, NULL, err);
+	} else if (spare_take(link, &cgroup)) {
+		status = exec_send(exec, &cgroup, err);
+		spares_want(link);
+	} else if (exec->timeout_ms > 0) {
+		exec->state = EXEC_WAITING;
+		spares_want(link);
+		return 0;
+	} else {
+		status = exec_send(exec, NULL, err);
+		spares_want(link);
+	}
+	if (status < 0) {
+		exec_detach(exec);
+		link->execs_total--;
+	}
+	return status;
+}
