@@ -161,13 +161,17 @@ static void finish_granted(struct sp_acquire *acquire, struct sp_entry *entry, c
 void sp_wait_grant(struct sp_acquire *acquire, struct sp_entry *entry, const char *result,
 		   int64_t now_ms)
 {
-	struct sp_acquire *other;
+	struct sp_acquire *same = SP_LIST_FIRST(&acquire->same, struct sp_acquire, same);
 
 	sp_lease_bind(acquire->lease, entry, now_ms);
 	acquire->lease = NULL;
-	while ((other = SP_LIST_FIRST(&acquire->same, struct sp_acquire, same)))
-		finish_granted(other, entry, "repeated", true, now_ms);
 	finish_granted(acquire, entry, result, false, now_ms);
+	while (same) {
+		struct sp_acquire *next = SP_LIST_FIRST(&same->same, struct sp_acquire, same);
+
+		finish_granted(same, entry, "repeated", true, now_ms);
+		same = next;
+	}
 }
 
 void sp_wait_fail(struct sp_acquire *acquire, const struct sp_err *err, const char *result,
