@@ -152,3 +152,15 @@ int sp_body_read(const json_t *object, const char *where, const struct sp_member
 	}
 	return 0;
 }
+
+int sp_body_expect_empty(const char *data, size_t len, struct sp_err *err)
+{
+	json_t *root;
+	int status = sp_body_parse(data, len, &root, err);
+
+	if (status < 0)
+		return status;
+	status = sp_body_read(root, "", NULL, 0, err);
+	json_decref(root);
+	return status;
+}

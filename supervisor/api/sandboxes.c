@@ -104,19 +104,6 @@ void sp_handle_acquire(struct sp_request *request)
 
 /* ---- one sandbox ---- */
 
-/* None of these routes but renew has a body; one with members is a mistake worth telling. */
-static int expect_no_members(struct sp_request *request, struct sp_err *err)
-{
-	json_t *root;
-	int status = sp_body_parse(sp_buf_text(&request->body), request->body.len, &root, err);
-
-	if (status < 0)
-		return status;
-	status = sp_body_read(root, "", NULL, 0, err);
-	json_decref(root);
-	return status;
-}
-
 void sp_handle_sandbox_get(struct sp_request *request)
 {
 	struct sp_sandbox_info info;
@@ -160,7 +147,7 @@ void sp_handle_sandbox_release(struct sp_request *request)
 {
 	struct sp_err err = {0};
 
-	if (expect_no_members(request, &err) < 0 ||
+	if (sp_body_expect_empty(sp_buf_text(&request->body), request->body.len, &err) < 0 ||
 	    sp_service_release(request->api->service, &request->caller, request->name, &err) < 0)
 		sp_reply_error(request, &err);
 	else

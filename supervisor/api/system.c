@@ -6,6 +6,8 @@
  */
 #include "supervisor/api/api_private.h"
 
+#include "supervisor/api/json_body.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,9 +71,14 @@ static void on_reloaded(void *arg, const struct sp_err *err)
 
 void sp_handle_reload(struct sp_request *request)
 {
-	struct reload *reload = calloc(1, sizeof(*reload));
+	struct reload *reload;
 	struct sp_err err = {0};
 
+	if (sp_body_expect_empty(sp_buf_text(&request->body), request->body.len, &err) < 0) {
+		sp_reply_error(request, &err);
+		return;
+	}
+	reload = calloc(1, sizeof(*reload));
 	if (!reload) {
 		(void)sp_err_set(&err, -ENOMEM, "reload the configuration");
 		sp_reply_error(request, &err);
