@@ -123,6 +123,7 @@ static void deliver(struct sp_exec *exec, int number, size_t len)
 	uint64_t room = exec->output_limit - SP_MIN(exec->output_limit, exec->output_seen);
 	size_t share = (size_t)SP_MIN(room, (uint64_t)len);
 
+	exec_announce(exec);
 	exec->output_seen += len;
 	if (number == 2)
 		result->stderr_bytes += len;
