@@ -137,21 +137,21 @@ int sp_cli_fail(const struct sp_cli *cli, const struct sp_err *err)
 
 int sp_cli_fail_usage(const struct sp_cli *cli, const char *format, ...)
 {
-	char text[SP_ERR_MESSAGE_MAX];
+	char text[SP_ERR_MESSAGE_MAX - 64]; /* with room for the pointer to help */
 	struct sp_err err;
 	va_list args;
 
 	va_start(args, format);
 	(void)vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	(void)sp_err_code(&err, SP_CODE_INVALID_ARGUMENT, -EINVAL, "%s%s%s%s", text,
-			  cli->json ? "" : "; see 'sandpool ",
-			  cli->json   ? ""
-			  : cli->verb ? cli->verb->name
-				      : "help",
-			  cli->json   ? ""
-			  : cli->verb ? " --help'"
-				      : "'");
+	if (cli->json)
+		(void)sp_err_code(&err, SP_CODE_INVALID_ARGUMENT, -EINVAL, "%s", text);
+	else if (cli->verb)
+		(void)sp_err_code(&err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				  "%s (see 'sandpool %s --help')", text, cli->verb->name);
+	else
+		(void)sp_err_code(&err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				  "%s (see 'sandpool help')", text);
 	return sp_cli_fail(cli, &err);
 }
 

@@ -140,7 +140,9 @@ static int connect_unix(const char *path, int *ret_fd, struct sp_err *err)
 			hint = " (is sandpoold running? --socket or SANDPOOL_SOCKET name another)";
 		else if (status == -EACCES)
 			hint = " (root and members of the daemon's admin_group may)";
-		return sp_err_set(err, status, "cannot connect to sandpoold at '%s'%s", path, hint);
+		return sp_err_code(err, status == -EACCES ? SP_CODE_FORBIDDEN : SP_CODE_UNAVAILABLE,
+				   status, "cannot connect to sandpoold at '%s': %s%s", path,
+				   strerrordesc_np(-status), hint);
 	}
 	*ret_fd = sp_take_fd(&fd);
 	return 0;
@@ -190,8 +192,9 @@ static int connect_tcp(const struct sp_cli_endpoint *endpoint, int *ret_fd, stru
 	}
 	freeaddrinfo(found);
 	if (status < 0)
-		return sp_err_set(err, status, "cannot connect to sandpoold at 'tcp://%s:%s'",
-				  endpoint->host, endpoint->port);
+		return sp_err_code(err, SP_CODE_UNAVAILABLE, status,
+				   "cannot connect to sandpoold at 'tcp://%s:%s': %s",
+				   endpoint->host, endpoint->port, strerrordesc_np(-status));
 	return 0;
 }
 

@@ -19,28 +19,43 @@
 #define PIDS_OF_THE_HOST  4096
 #define SANDBOXES_ASSUMED 64 /* when no configuration says how many */
 
-/* The first account whose uid lies in the range; false: none. */
-static bool account_in_range(int64_t low, int64_t high, char *name, size_t size)
+/* The first line of a table of accounts for which `matches` is true; its name is in `name`. */
+static bool find_account(const char *path,
+			 bool (*matches)(const char *line, int64_t low, int64_t high), int64_t low,
+			 int64_t high, char *name, size_t size)
 {
 	char *text = sp_cli_xrealloc(NULL, PASSWD_MAX);
 	char *rest = text;
 	char *line;
 	bool found = false;
 
-	if (sp_cli_doctor_read("/etc/passwd", text, PASSWD_MAX) < 0)
+	if (sp_cli_doctor_read(path, text, PASSWD_MAX) < 0)
 		rest = NULL;
 	while (!found && rest && (line = strsep(&rest, "\n"))) {
-		char user[64];
-		unsigned int uid;
-
-		if (sscanf(line, "%63[^:]:%*[^:]:%u:", user, &uid) == 2 && uid >= low &&
-		    uid < high) {
-			(void)snprintf(name, size, "%s (%u)", user, uid);
-			found = true;
-		}
+		found = matches(line, low, high);
+		if (found)
+			(void)snprintf(name, size, "%.*s", (int)strcspn(line, ":"), line);
 	}
 	free(text);
 	return found;
+}
+
+/* "name:x:1000:…" */
+static bool uid_within(const char *line, int64_t low, int64_t high)
+{
+	unsigned int uid;
+
+	return sscanf(line, "%*[^:]:%*[^:]:%u:", &uid) == 1 && uid >= low && uid < high;
+}
+
+/* "name:100000:65536": ids that newuidmap gives to that user's own containers */
+static bool subuids_overlap(const char *line, int64_t low, int64_t high)
+{
+	unsigned int first;
+	unsigned int count;
+
+	return sscanf(line, "%*[^:]:%u:%u", &first, &count) == 2 && first < high &&
+	       (int64_t)first + count > low;
 }
 
 static void check_uids(struct sp_cli_doctor *doctor)
@@ -54,12 +69,18 @@ static void check_uids(struct sp_cli_doctor *doctor)
 		return;
 	low = doctor->config->uid_base;
 	high = low + (int64_t)doctor->config->uid_count * UID_SLOT_IDS;
-	if (account_in_range(low, high, account, sizeof(account))) {
+	if (find_account("/etc/passwd", uid_within, low, high, account, sizeof(account))) {
 		finding = sp_cli_doctor_report(doctor, "uid range", SP_CLI_FAIL,
 					       "account %s lies within %lld…%lld, which are the "
 					       "sandboxes'",
 					       account, (long long)low, (long long)high - 1);
 		sp_cli_doctor_fix(finding, "choose another uid_base");
+	} else if (find_account("/etc/subuid", subuids_overlap, low, high, account,
+				sizeof(account))) {
+		finding = sp_cli_doctor_report(doctor, "uid range", SP_CLI_WARN,
+					       "%lld…%lld overlaps what /etc/subuid gives to %s",
+					       (long long)low, (long long)high - 1, account);
+		sp_cli_doctor_fix(finding, "choose another uid_base, or take the line away");
 	} else if (high - 1 > UINT32_MAX - 1) {
 		finding = sp_cli_doctor_report(doctor, "uid range", SP_CLI_FAIL,
 					       "%lld…%lld goes beyond the last uid", (long long)low,

@@ -66,7 +66,7 @@ static void put_screen(struct sp_buf *out, const char *text, uint16_t rows)
 	for (uint16_t row = 0; *text && row + 1 < rows; row++) {
 		size_t len = strcspn(text, "\n");
 
-		sp_cli_put(out, "%.*s" LINE_CLEAR "\r\n", (int)len, text);
+		sp_cli_put(out, "%.*s" LINE_CLEAR "\n", (int)len, text);
 		text += len + (text[len] == '\n');
 	}
 	sp_cli_put(out, BELOW_CLEAR);
