@@ -191,9 +191,9 @@ static int64_t feed_line(struct sp_cli_http_reader *reader, const char *data, si
 
 		if (byte == '\0')
 			return refuse(err, -EPROTO, "a NUL byte in the head");
-		if (reader->line_len == SP_CLI_HTTP_LINE_MAX - 1)
-			return refuse(err, -EMSGSIZE, "a line of the head is too long");
 		if (byte != '\n') {
+			if (reader->line_len == SP_CLI_HTTP_LINE_MAX - 1)
+				return refuse(err, -EMSGSIZE, "a line of the head is too long");
 			reader->line[reader->line_len++] = byte;
 			continue;
 		}
