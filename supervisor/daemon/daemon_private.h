@@ -142,7 +142,6 @@ struct sp_exec {
 	bool tty;
 	bool paused;
 	bool cancelled; /* no events any more */
-	bool announced; /* the started event was given */
 	bool killed;    /* kill_reason is set */
 	bool stdin_wanted;
 	bool merge_stderr;
@@ -380,8 +379,6 @@ const struct tomb *tomb_find(const struct sp_service *service, const char *id);
 /* ---- exec.c: life ---- */
 
 struct sp_exec *exec_find(struct sandbox_link *link, uint32_t number);
-/* The started event, once. Output can be read before init's STARTED is: it proves the same. */
-void exec_announce(struct sp_exec *exec);
 void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, int *fds,
 		     size_t fd_count);
 void exec_on_start_failed(struct sp_exec *exec, const struct sp_init_status *status);

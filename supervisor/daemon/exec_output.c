@@ -96,7 +96,9 @@ static int wanted_events(const struct exec_stream *stream)
 		return sp_timer_pending(&stream->pace) ? 0 : UV_READABLE;
 	if (!exec)
 		return 0;
-	if (stream->number != 0 && !stream->ended && (!exec->paused || exec->cancelled))
+	/* Nobody hears of output before hearing of the start. */
+	if (stream->number != 0 && !stream->ended && exec->state >= EXEC_RUNNING &&
+	    (!exec->paused || exec->cancelled))
 		events |= UV_READABLE;
 	if ((stream->number == 0 || exec->tty) && exec->stdin_buffer.len > 0)
 		events |= UV_WRITABLE;
@@ -123,7 +125,6 @@ static void deliver(struct sp_exec *exec, int number, size_t len)
 	uint64_t room = exec->output_limit - SP_MIN(exec->output_limit, exec->output_seen);
 	size_t share = (size_t)SP_MIN(room, (uint64_t)len);
 
-	exec_announce(exec);
 	exec->output_seen += len;
 	if (number == 2)
 		result->stderr_bytes += len;
