@@ -28,20 +28,30 @@ static bool pool_bad(const struct sp_config_reader *reader, const char *key)
 
 /* ---- a pool ---- */
 
+/* Complain of `key` unless it is below (at most, if that is fine) the other one. */
+static void compare_times(struct sp_config_reader *reader, const char *key, int64_t ms,
+			  const char *other_key, int64_t other_ms, bool equal_is_fine)
+{
+	char text[DURATION_TEXT];
+	char other_text[DURATION_TEXT];
+
+	if (pool_bad(reader, key) || pool_bad(reader, other_key) || ms < other_ms ||
+	    (ms == other_ms && equal_is_fine))
+		return;
+	(void)sp_format_duration(ms, text, sizeof(text));
+	(void)sp_format_duration(other_ms, other_text, sizeof(other_text));
+	sp_config_fault_key(reader, key, "%s must %s %s (%s)", text,
+			    equal_is_fine ? "not be above" : "be below", other_key, other_text);
+}
+
 static void check_times(struct sp_config_reader *reader, const struct sp_pool_config *policy)
 {
-	char min[DURATION_TEXT];
-	char idle[DURATION_TEXT];
-
-	if (pool_bad(reader, "acquire_min_remaining_ttl") || pool_bad(reader, "idle_timeout"))
-		return;
-	if (policy->acquire_min_remaining_ttl_ms < policy->idle_timeout_ms)
-		return;
-	(void)sp_format_duration(policy->acquire_min_remaining_ttl_ms, min, sizeof(min));
-	(void)sp_format_duration(policy->idle_timeout_ms, idle, sizeof(idle));
-	sp_config_fault_key(reader, "acquire_min_remaining_ttl",
-			    "%s must be below idle_timeout (%s), else nothing is ever handed out",
-			    min, idle);
+	compare_times(reader, "acquire_min_remaining_ttl", policy->acquire_min_remaining_ttl_ms,
+		      "idle_timeout", policy->idle_timeout_ms, false);
+	compare_times(reader, "refresh_margin", policy->refresh_margin_ms, "idle_timeout",
+		      policy->idle_timeout_ms, false);
+	compare_times(reader, "backoff_initial", policy->backoff_initial_ms, "backoff_max",
+		      policy->backoff_max_ms, true);
 }
 
 /* The policy has the last word on its own fields; its message names one key, so it is asked only
@@ -51,8 +61,7 @@ static void resolve_policy(struct sp_config_reader *reader, struct sp_pool_confi
 {
 	struct sp_err err = {0};
 
-	if (reader->faults->count > faults_before || reader->faults->more ||
-	    reader->bad[SP_SCHEMA_POOL] != 0)
+	if (reader->faults->count > faults_before || reader->faults->more)
 		return;
 	if (sp_pool_config_resolve(policy, &err) < 0)
 		sp_config_fault(reader, "%s", err.message);
@@ -228,10 +237,9 @@ static void check_profile(struct sp_config_reader *reader, struct sp_config_pool
 		reader->status = -ENOMEM;
 }
 
-void sp_config_check_pool(struct sp_config_reader *reader, struct sp_config_pool *pool)
+void sp_config_check_pool(struct sp_config_reader *reader, struct sp_config_pool *pool,
+			  size_t faults_before)
 {
-	size_t faults_before = reader->faults->count;
-
 	check_times(reader, &pool->policy);
 	check_limits(reader, pool);
 	check_backend(reader, pool);

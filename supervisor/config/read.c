@@ -149,6 +149,7 @@ static void read_pool(struct sp_config_reader *reader, const char *name, json_t 
 		      struct sp_config_pool *pool)
 {
 	const char *complaint = sp_check_name(name);
+	size_t faults_before = reader->faults->count;
 	int status = pool_init(pool, name);
 
 	if (status < 0) {
@@ -161,7 +162,7 @@ static void read_pool(struct sp_config_reader *reader, const char *name, json_t 
 	if (json_is_object(value)) {
 		reader->bad[SP_SCHEMA_POOL_LIMITS] = 0;
 		sp_config_read_scope(reader, &sp_schema_scopes[SP_SCHEMA_POOL], value, pool);
-		sp_config_check_pool(reader, pool);
+		sp_config_check_pool(reader, pool, faults_before);
 	} else {
 		sp_config_fault(reader, "must be an object");
 	}
@@ -215,7 +216,7 @@ static void default_pool(struct sp_config_reader *reader)
 	reader->bad[SP_SCHEMA_POOL] = 0;
 	reader->bad[SP_SCHEMA_POOL_LIMITS] = 0;
 	sp_config_enter(reader, "default");
-	sp_config_check_pool(reader, &config->pools[0]);
+	sp_config_check_pool(reader, &config->pools[0], reader->faults->count);
 	sp_config_leave(reader);
 }
 

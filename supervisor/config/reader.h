@@ -63,8 +63,10 @@ bool sp_config_key_bad(const struct sp_config_reader *reader, enum sp_schema_sco
 		       const char *key);
 void sp_config_scope_done(const struct sp_schema_scope *scope, void *base);
 
-/* Checks across keys (check.c): once for a pool after its values, once for the whole. */
-void sp_config_check_pool(struct sp_config_reader *reader, struct sp_config_pool *pool);
+/* Checks across keys (check.c): once for a pool after its values, once for the whole.
+ * faults_before: number of faults when the pool was begun. */
+void sp_config_check_pool(struct sp_config_reader *reader, struct sp_config_pool *pool,
+			  size_t faults_before);
 void sp_config_check_global(struct sp_config_reader *reader);
 
 /* Files (load.c). Contents of a regular file of at most max bytes, followed by a NUL. Reports the
