@@ -235,7 +235,10 @@ static void on_published(void *arg, const char *sandbox_id, enum sp_store_verdic
 		/* It left while the question was under way: say so again. */
 		sp_directory_update(entry, now);
 	} else if (verdict == SP_STORE_REFUSED) {
+		/* We hold more than our share now is: no more until the next heartbeat. */
 		sp_entry_end(entry, SP_END_EXCESS, now, true);
+		pool->directory.allotment =
+			SP_MIN(pool->directory.allotment, pool->count[SP_SANDBOX_IDLE]);
 	} else if (verdict == SP_STORE_GRANTED) {
 		bind_granted(entry, lease_id, now);
 	} else if (!sp_wait_offer(entry, now)) {

@@ -16,6 +16,7 @@
 #include "pool/pool_private.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 static struct sp_entry *newest_warming(struct sp_pool *pool)
 {
@@ -69,8 +70,8 @@ static void run_timer(struct sp_entry *entry, int64_t now_ms)
 	switch (entry->sandbox.state) {
 	case SP_SANDBOX_CREATING:
 		(void)sp_err_code(&err, SP_CODE_CREATE_FAILED, -ETIMEDOUT,
-				  "sandbox '%s' was not ready within %lld ms", entry->sandbox.id,
-				  (long long)pool->config.create_timeout_ms);
+				  "sandbox '%s' was not ready within %" PRId64 " ms",
+				  entry->sandbox.id, pool->config.create_timeout_ms);
 		sp_entry_create_failed(entry, "timeout", false, &err, now_ms, true);
 		break;
 	case SP_SANDBOX_IDLE:
@@ -170,6 +171,18 @@ static bool deficit(const struct sp_pool *pool)
 	       sp_pool_warming(pool) < pool->config.warmup_concurrency && total_room(pool);
 }
 
+/* At max_total nothing can be made before the break: end one of an old spec, and the next when that
+ * one is gone. */
+static void make_room(struct sp_pool *pool, int64_t now_ms)
+{
+	if (total_room(pool) || sp_list_empty(&pool->stale) ||
+	    pool->count[SP_SANDBOX_KILLING] > 0 || pool->count[SP_SANDBOX_CREATING] > 0 ||
+	    !sp_health_permits(pool, now_ms))
+		return;
+	sp_entry_end(SP_LIST_FIRST(&pool->stale, struct sp_entry, place), SP_END_SPEC_CHANGED,
+		     now_ms, true);
+}
+
 static void replenish(struct sp_pool *pool, int64_t now_ms)
 {
 	while (deficit(pool) && sp_health_permits(pool, now_ms)) {
@@ -190,6 +203,7 @@ void sp_reconcile(struct sp_pool *pool, int64_t now_ms)
 	sp_wait_expire(pool, now_ms);
 	shrink(pool, now_ms);
 	create_direct(pool, now_ms);
+	make_room(pool, now_ms);
 	replenish(pool, now_ms);
 }
 

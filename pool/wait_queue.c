@@ -16,6 +16,7 @@
 #include "pool/pool_private.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 static struct sp_acquire *acquire_of(struct sp_list *link)
@@ -199,8 +200,10 @@ void sp_wait_expire(struct sp_pool *pool, int64_t now_ms)
 		struct sp_err err;
 
 		(void)sp_err_code(&err, SP_CODE_ACQUIRE_TIMEOUT, -ETIMEDOUT,
-				  "pool '%s' had no sandbox within %lld ms", pool->config.name,
-				  (long long)acquire->request.wait_ms);
+				  "pool '%s' had no sandbox within %" PRId64 " ms%s%s",
+				  pool->config.name, acquire->request.wait_ms,
+				  pool->health.degraded ? "; creating fails: " : "",
+				  pool->health.degraded ? pool->health.last_error : "");
 		sp_wait_fail(acquire, &err, "timeout", now_ms);
 	}
 }
