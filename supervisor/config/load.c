@@ -268,7 +268,7 @@ static void load_keys(struct sp_config_reader *reader)
 	rest = text;
 	while ((line = strsep(&rest, "\n")))
 		read_key(reader, path, ++number, line);
-	if (reader->config->api_key_count == 0)
+	if (reader->config->api_key_count == 0 && reader->faults->count == 0)
 		sp_config_fault_in(reader, path, 0, "holds no API key");
 	explicit_bzero(text, len);
 	free(text);
