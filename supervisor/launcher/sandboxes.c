@@ -27,6 +27,7 @@
 
 #define RETRY_FIRST_MS   2
 #define RETRY_LAST_MS    1000
+#define RETRY_STOP_MS    20
 #define RETRY_SUSPECT_MS 10000
 #define RETRY_DOUBLINGS  9
 
@@ -268,6 +269,8 @@ void sp_slots_kill_all(struct sp_launcher *launcher)
 	for (uint32_t i = 0; i < launcher->slots_touched; i++)
 		if (launcher->slots[i].state == SP_SLOT_RUNNING)
 			signal_kill(&launcher->slots[i]);
+	SP_LIST_FOREACH (link, &launcher->retries)
+		SP_CONTAINER_OF(link, struct sp_slot, link)->retry_ms = 0;
 }
 
 static void ask_removal(struct sp_launcher *launcher, struct sp_slot *slot)
@@ -310,6 +313,9 @@ void sp_slots_exited(struct sp_launcher *launcher, uint32_t index)
 
 static void retry_later(struct sp_launcher *launcher, struct sp_slot *slot, int64_t pause_ms)
 {
+	/* Leaving: nobody else's turn is taken by trying often. */
+	if (launcher->stopping)
+		pause_ms = SP_MIN(pause_ms, RETRY_STOP_MS);
 	slot->retry_ms = sp_clock_boot_ms() + pause_ms;
 	if (slot->retrying)
 		return;
