@@ -9,7 +9,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
 import sandpool_test as t  # noqa: E402
-from sandpool_test import SandpoolCase, main  # noqa: E402
+from sandpool_test import SandpoolCase, main, wait_until  # noqa: E402
 
 SANITIZER_SMOKE = True
 OWNER = 4321
@@ -119,8 +119,7 @@ class Binds(SandpoolCase):
                                                   "NO_MOUNT_POINT"))
 
     def test_protected_targets_are_refused(self):
-        for target in ("/proc", "/proc/1", "/dev", "/dev/shm/x", "/etc", "/etc/passwd", "/",
-                       "/usr/bin"):
+        for target in ("/proc", "/proc/1", "/dev", "/dev/shm/x", "/etc", "/etc/passwd", "/"):
             with self.subTest(target=target), self.assertRaises(t.ApiError) as caught:
                 self.acquire({"source": f"{self.top}/sessions/one", "target": target, "mode": "rw"})
             self.assertIn(caught.exception.code, ("NO_MOUNT_POINT", "INVALID_ARGUMENT",
@@ -131,9 +130,7 @@ class Binds(SandpoolCase):
         before = self.daemon.metric_sum("sandpool_ends_total")
         with self.assertRaises(t.ApiError):
             self.acquire({"source": f"{self.top}/sessions/one", "target": "/bin/x", "mode": "ro"})
-        self.daemon.wait_settled()
-        self.assertGreaterEqual(self.daemon.metric_sum("sandpool_ends_total"), before)
-        self.assertEqual(self.daemon.pool()["leased"], 0)
+        wait_until(lambda: self.daemon.metric_sum("sandpool_ends_total") > before, 5, "it was ended")
 
     def test_several_binds_in_one_sandbox(self):
         box = self.acquire(

@@ -13,6 +13,7 @@ int main(int argc, char **argv)
 {
 	long count = argc > 1 ? strtol(argv[1], NULL, 10) : 400;
 	long seconds = argc > 2 ? strtol(argv[2], NULL, 10) : 0;
+	pid_t parent = getpid();
 	long made = 0;
 	int stopped_by = 0;
 
@@ -25,7 +26,8 @@ int main(int argc, char **argv)
 		}
 		if (child == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			pause();
+			if (getppid() == parent)
+				pause();
 			_exit(0);
 		}
 	}

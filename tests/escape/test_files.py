@@ -46,6 +46,7 @@ for top in sys.argv[2:]:
                 pass
 print("hits", hits)
 """
+WRITABLE = ["/tmp", "/home/user", "/run/lock", "/dev/shm", "/workspace", "/data", "/mnt", "/var/tmp"]
 PLACES = ["/tmp", "/home", "/run", "/dev/shm", "/workspace", "/data", "/mnt", "/proc", "/var", "/srv",
           "/root", "/etc"]
 
@@ -121,16 +122,13 @@ class Neighbours(EscapeCase):
         write = """
 import os, sys
 wrote = []
-for place in ("/tmp", "/home", "/run", "/dev/shm", "/workspace", "/data", "/mnt"):
-    try:
-        open(os.path.join(place, "file"), "w").write(sys.argv[1])
-        wrote.append(place)
-    except OSError:
-        pass
+for place in sys.argv[2:]:
+    open(os.path.join(place, "file"), "w").write(sys.argv[1])
+    wrote.append(place)
 print(*wrote)
 """
-        wrote = self.inside(write, marker).split()
-        self.assertGreaterEqual(len(wrote), 4, wrote)
+        wrote = self.inside(write, marker, *WRITABLE).split()
+        self.assertEqual(wrote, WRITABLE)
         # Control: the hunt finds it at home.
         found = self.inside(HUNT, marker, *PLACES)
         for place in wrote:
@@ -195,7 +193,7 @@ print("hits", hits)
     def test_environment_is_exactly_what_is_documented(self):
         names = set(self.box.run("/usr/bin/env", env={"X": "1"}).text.split("\n"))
         names = {line.split("=")[0] for line in names}
-        self.assertLessEqual({"PATH", "HOME", "LANG", "TERM", "X"}, names)
+        self.assertLessEqual({"PATH", "HOME", "LANG", "X"}, names)
         self.assertLessEqual(names, {"PATH", "HOME", "LANG", "TERM", "X", "USER", "LOGNAME", "PWD",
                                      "SHELL"})
 
@@ -224,7 +222,8 @@ print("hits", hits)
     def test_cgroup_tree_is_out_of_reach_b023(self):
         self.assertEqual(self.shell("ls -A /sys 2>/dev/null | wc -l"), "0")
         for line in self.shell("cat /proc/self/cgroup").splitlines():
-            self.assertEqual(line.split(":", 2)[2], "/", line)
+            # "/", or the exec's own cgroup below it: nothing of where that is on the host.
+            self.assertRegex(line.split(":", 2)[2], r"^/(x\d+)?$", line)
         control = t.read_text(f"/proc/{self.daemon.inits()[0]}/cgroup")
         self.assertIn(self.daemon.instance, control)
 

@@ -43,7 +43,7 @@ except OSError as error:
 import shutil
 shutil.rmtree(place, ignore_errors=True)
 """
-WRITABLE = ("/tmp", "/home", "/run", "/dev/shm", "/workspace", "/data", "/mnt")
+WRITABLE = ("/tmp", "/home/user", "/run/lock", "/dev/shm", "/workspace", "/data", "/mnt", "/var/tmp")
 
 
 class Limits(EscapeCase):
@@ -124,7 +124,7 @@ while True:
                 self.assertGreater(written, 16 * MIB)
         # One budget for all of them.
         self.shell("head -c 20M /dev/zero >/tmp/half")
-        written, number = map(int, self.inside(FILL, "/home").split())
+        written, number = map(int, self.inside(FILL, "/home/user").split())
         self.assertEqual(number, errno.ENOSPC)
         self.assertLessEqual(written, 12 * MIB)
         # Control: the same fill in a pool with room goes on far beyond 32 MiB.

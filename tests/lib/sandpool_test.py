@@ -159,6 +159,12 @@ def descendants_of(pid):
     return result
 
 
+def is_init(pid):
+    """Is it PID 1 of a pid namespace below ours?"""
+    match = re.search(r"^NSpid:\s+(.*)$", read_text(f"/proc/{pid}/status"), re.M)
+    return bool(match) and len(match.group(1).split()) > 1 and match.group(1).split()[-1] == "1"
+
+
 def mountinfo():
     """Host mounts without their ids, so that two readings can be compared."""
     lines = []
@@ -243,6 +249,7 @@ class ExecStream:
     """Client end of the framed stream (supervisor/api/exec_frame.h)."""
 
     def __init__(self, socket_path, target, headers=None, timeout=30):
+        self.out, self.err, self.result = [], [], None
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(timeout * SLOW_FACTOR)
         self.sock.connect(socket_path)
@@ -304,19 +311,25 @@ class ExecStream:
         return kind, payload
 
     def started(self):
-        """Wait for STARTED; its object. ApiError on ERROR."""
+        """Wait for STARTED; its object, or None after the RESULT of a program that could not be
+        started. ApiError on ERROR."""
         kind, payload = self.receive()
         if kind == FRAME_ERROR:
             raise ApiError(Response(0, {}, payload))
+        if kind == FRAME_RESULT:
+            self.result = json.loads(payload)
+            return None
         if kind != FRAME_STARTED:
             raise AssertionError(f"frame {kind} {payload[:200]!r} where STARTED was due")
         return json.loads(payload)
 
     def stdin(self, data):
-        """Send stdin within the credit; grants are waited for by finish()."""
+        """Send stdin within the credit, until all is sent or the program has ended."""
         while data:
-            while self.credit == 0:
+            while self.credit == 0 and self.result is None:
                 self._note(*self.receive())
+            if self.result is not None:
+                return
             part = data[:min(self.credit, DATA_MAX)]
             self.send(FRAME_STDIN, part)
             self.credit -= len(part)
@@ -339,7 +352,7 @@ class ExecStream:
 
     def begin(self, **start):
         """START and STARTED; collects output from here on."""
-        self.out, self.err, self.result = [], [], None
+        self.out, self.err, self.result, self.credit = [], [], None, STDIN_WINDOW
         self.start(**start)
         return self.started()
 
@@ -353,7 +366,7 @@ class ExecStream:
         if stdin is not None:
             start["stdin"] = True
         self.begin(**start)
-        if stdin is not None:
+        if stdin is not None and self.result is None:
             self.stdin(stdin)
             self.stdin_eof()
         return self.finish()
@@ -552,8 +565,7 @@ class Daemon:
 
     def inits(self):
         """Host pids of the sandboxes' PID 1."""
-        return [pid for pid in self.processes()
-                if read_text(f"/proc/{pid}/comm").startswith("sandpool-init")]
+        return [pid for pid in cgroup_processes(self.instance) if is_init(pid)]
 
     def processes(self):
         """Everything that belongs to this instance, seen from the host."""
@@ -656,7 +668,9 @@ class Daemon:
             if body is not None:
                 data = json.dumps(body).encode()
                 headers.setdefault("Content-Type", "application/json")
-            connection.request(method, target, data, headers)
+            # A server may refuse before it has read the body; its answer is there all the same.
+            with contextlib.suppress(BrokenPipeError):
+                connection.request(method, target, data, headers)
             response = connection.getresponse()
             return Response(response.status, dict(response.getheaders()), response.read())
         finally:
