@@ -1,6 +1,7 @@
 /*
  * Payload: `storm COUNT [SECONDS]` forks COUNT children that sleep and prints how many it got, the
- * errno that stopped it, and stays for SECONDS so that others can look at the crowd. The children end with it.
+ * errno that stopped it, and stays for SECONDS so that others can look at the crowd. The children
+ * end with it.
  */
 #include <errno.h>
 #include <signal.h>

@@ -734,11 +734,16 @@ class Daemon:
 
     def wait_settled(self, pool="default", timeout=15):
         """Full, and nothing under way."""
+        now = {}
+
         def settled():
-            now = self.pool(pool)
+            now.update(self.pool(pool))
             return (now["idle"] >= now["max_idle"] and not now["creating"] and
                     not now["killing"])
-        wait_until(settled, timeout, f"pool '{pool}' is full and quiet")
+        try:
+            wait_until(settled, timeout, f"pool '{pool}' is full and quiet")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{now}\n{self.log()[-2000:]}") from None
 
     # -- CLI --
 
