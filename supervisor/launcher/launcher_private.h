@@ -255,6 +255,8 @@ void sp_spawn_urgent(struct sp_launcher *launcher, const struct sp_spawn_request
 void sp_spawn_slow(struct sp_launcher *launcher, const struct sp_spawn_request *request);
 void sp_spawn_flush(struct sp_launcher *launcher);
 void sp_spawn_event(struct sp_launcher *launcher, uint32_t events);
+/* Let the spawner take away the instance's own cgroups, which our end would cut short. */
+void sp_spawn_stop(struct sp_launcher *launcher);
 /* Forget the creations that the spawner was not given yet; their slots are freed. */
 void sp_spawn_cancel_creations(struct sp_launcher *launcher);
 

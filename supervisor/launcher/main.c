@@ -156,8 +156,10 @@ static int run(struct sp_launcher *launcher)
 
 		sp_spawn_flush(launcher);
 		sp_launcher_flush(launcher);
-		if (stopped(launcher))
+		if (stopped(launcher)) {
+			sp_spawn_stop(launcher);
 			return EXIT_SUCCESS;
+		}
 		count = epoll_wait(launcher->epoll_fd, events, EVENTS_PER_TURN, timeout);
 		if (count < 0 && errno != EINTR) {
 			sp_log(SP_LOG_ERROR, "cannot wait for events", "error=%s",

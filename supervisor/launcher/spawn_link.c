@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #define SLOW_IN_FLIGHT 2
+#define SPAWNER_END_MS 1000
 
 static struct sp_spawn_queue *new_queue(void)
 {
@@ -219,6 +221,17 @@ void sp_spawn_event(struct sp_launcher *launcher, uint32_t events)
 		for (size_t i = 0; i < fd_count; i++)
 			sp_fd_close(&fds[i]);
 	}
+}
+
+void sp_spawn_stop(struct sp_launcher *launcher)
+{
+	struct pollfd end = {.events = POLLIN};
+
+	sp_fd_close(&launcher->spawner_fd);
+	for (size_t i = 0; i < SP_LAUNCHER_HELPERS; i++)
+		if (launcher->helpers[i].kind == SP_HELPER_SPAWNER)
+			end.fd = launcher->helpers[i].pidfd;
+	(void)poll(&end, 1, SPAWNER_END_MS);
 }
 
 void sp_spawn_cancel_creations(struct sp_launcher *launcher)

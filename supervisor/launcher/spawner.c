@@ -551,5 +551,6 @@ int sp_spawner_run(const struct sp_spawner_setup *setup)
 	}
 	while (status == 0)
 		status = serve_one(&spawner);
+	sp_cgroups_done(&spawner.cgroups);
 	return status == -EPIPE ? EXIT_SUCCESS : EXIT_FAILURE;
 }

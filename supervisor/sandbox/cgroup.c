@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define TOP_DIR         "sandpool"
+#define MAKE_RETRIES    8
 #define SUPERVISOR_LEAF "supervisor"
 #define VALUE_MAX       64  /* of one written limit */
 #define KILL_BATCH      256 /* processes of one v1 pass */
@@ -292,15 +294,30 @@ static void enable_controllers(int dir_fd, uint32_t wanted)
 	}
 }
 
+/* Another instance that stops may take the empty sandpool away between our two steps. */
+static int make_base(const struct sp_cgroup_hierarchy *hierarchy, const char *instance,
+		     int *ret_top_fd)
+{
+	int base_fd = -ENOENT;
+
+	for (int i = 0; i < MAKE_RETRIES && base_fd == -ENOENT; i++) {
+		SP_AUTO_CLOSE int top_fd = make_dir(hierarchy->mount_fd, TOP_DIR);
+
+		if (top_fd < 0 && top_fd != -ENOENT)
+			return top_fd;
+		base_fd = top_fd < 0 ? top_fd : make_dir(top_fd, instance);
+		if (base_fd >= 0)
+			*ret_top_fd = sp_take_fd(&top_fd);
+	}
+	return base_fd;
+}
+
 static int start_hierarchy(struct sp_cgroup_hierarchy *hierarchy, const char *instance)
 {
-	SP_AUTO_CLOSE int top_fd = make_dir(hierarchy->mount_fd, "sandpool");
+	SP_AUTO_CLOSE int top_fd = -1;
+	int base_fd = make_base(hierarchy, instance, &top_fd);
 	char list[VALUE_MAX * 4];
-	int base_fd;
 
-	if (top_fd < 0)
-		return top_fd;
-	base_fd = make_dir(top_fd, instance);
 	if (base_fd < 0)
 		return base_fd;
 	hierarchy->base_fd = base_fd;
@@ -327,10 +344,11 @@ int sp_cgroups_start(struct sp_cgroups *groups, const char *instance, struct sp_
 	size_t kept = 0;
 	int used;
 
-	used = snprintf(groups->path, sizeof(groups->path), "%ssandpool/%s", groups->service,
+	used = snprintf(groups->path, sizeof(groups->path), "%s" TOP_DIR "/%s", groups->service,
 			instance);
 	if (used < 0 || (size_t)used + SP_SANDBOX_ID_LEN + 2 > sizeof(groups->path))
 		return sp_err_set(err, -ENAMETOOLONG, "cgroup path of instance '%s'", instance);
+	(void)snprintf(groups->instance, sizeof(groups->instance), "%s", instance);
 	for (size_t i = 0; i < groups->count; i++) {
 		struct sp_cgroup_hierarchy hierarchy = groups->hierarchies[i];
 
@@ -345,8 +363,16 @@ int sp_cgroups_start(struct sp_cgroups *groups, const char *instance, struct sp_
 
 void sp_cgroups_done(struct sp_cgroups *groups)
 {
-	for (size_t i = 0; i < groups->count; i++)
+	for (size_t i = 0; i < groups->count; i++) {
+		int mount_fd = groups->hierarchies[i].mount_fd;
+		char base[sizeof(groups->instance) + sizeof(TOP_DIR "/")];
+
+		(void)snprintf(base, sizeof(base), TOP_DIR "/%s", groups->instance);
+		/* Those in use, by us or by others, refuse. */
+		if (groups->instance[0] != '\0' && unlinkat(mount_fd, base, AT_REMOVEDIR) == 0)
+			(void)unlinkat(mount_fd, TOP_DIR, AT_REMOVEDIR);
 		close_hierarchy(&groups->hierarchies[i]);
+	}
 	groups->count = 0;
 }
 

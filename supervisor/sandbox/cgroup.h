@@ -40,6 +40,7 @@ struct sp_cgroups {
 	char service[SP_CGROUP_PATH_MAX]; /* of the base below the v2 mount, "" = the mount itself
 					   */
 	char path[SP_CGROUP_PATH_MAX]; /* of sandpool/<instance> below the mount, no leading '/' */
+	char instance[SP_POOL_NAME_MAX + 1]; /* "" before sp_cgroups_start() */
 };
 
 struct sp_cgroup_limits {
@@ -65,6 +66,7 @@ int sp_cgroups_find(struct sp_cgroups *groups, struct sp_err *err);
  * hierarchy that cannot be written is left out, its limits count as not enforceable. */
 int sp_cgroups_start(struct sp_cgroups *groups, const char *instance, struct sp_err *err);
 
+/* Remove sandpool/<instance> and sandpool where they are empty, and close everything. */
 void sp_cgroups_done(struct sp_cgroups *groups);
 
 /* Kill and remove everything below sandpool/<instance>. Returns how many cgroups could not be

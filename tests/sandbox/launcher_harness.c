@@ -169,7 +169,11 @@ static int remove_one(const char *path, const struct stat *info, int flag, struc
 
 void play_clean(struct play *play)
 {
+	char path[128];
+
 	(void)nftw(play->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	(void)snprintf(path, sizeof(path), "/run/sandpool-launcher/%s.lock", play->instance);
+	(void)unlink(path);
 }
 
 /* --- the launcher -------------------------------------------------------------------------- */
@@ -222,7 +226,7 @@ void play_stop(struct play *play)
 	sp_fd_close(&play->fd);
 	MUST(waitpid(play->launcher, &status, 0) == play->launcher);
 	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	MUST(play_cgroups(play) == 0);
+	MUST(play_cgroups(play) == 0 && !play_has_cgroups(play));
 }
 
 uint64_t play_send(struct play *play, void *record, size_t size)
@@ -549,6 +553,19 @@ int play_cgroups(const struct play *play)
 		count += count_entries(path, true);
 	}
 	return count;
+}
+
+bool play_has_cgroups(const struct play *play)
+{
+	for (size_t i = 0; i < SP_ARRAY_SIZE(hierarchies); i++) {
+		char path[160];
+
+		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/sandpool/%s", hierarchies[i],
+			       play->instance);
+		if (access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
 }
 
 void play_cgroup_path(const struct play_sandbox *sandbox, const char *controller, const char *file,

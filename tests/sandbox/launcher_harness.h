@@ -109,6 +109,8 @@ int play_fd_count(pid_t pid);
 int play_child_count(pid_t pid);
 /* Cgroups of the instance's sandboxes, over all hierarchies. */
 int play_cgroups(const struct play *play);
+/* Does the instance have any cgroup, its own included? */
+bool play_has_cgroups(const struct play *play);
 /* Read a file; "" when it cannot be. */
 const char *play_read(const char *path, char *buffer, size_t size);
 /* The path of a cgroup file of v1 `controller`, or of v2 with "unified". */
