@@ -193,18 +193,24 @@ void sp_entry_create_failed(struct sp_entry *entry, const char *stage, bool perm
 	sp_entry_end(entry, SP_END_CREATE_FAILED, now_ms, ask);
 }
 
-/* The life of an idle one is shortened by a random share, so that a pool which was filled at once
- * does not die at once; never by more than half of the time in which it can be handed out. */
+/*
+ * The life of an idle one is shortened by a share of the jitter, so that a pool which was filled at
+ * once does not die at once. The share grows with what is still missing: of a burst the first is
+ * the first to end, so that taking the oldest takes the one with the least life left, and in a full
+ * pool, which needs no spreading, hardly any life is lost. Never more than half of the time in
+ * which it can be handed out.
+ */
 static int64_t jittered_life(struct sp_pool *pool)
 {
 	const struct sp_pool_config *config = &pool->config;
 	int64_t life = config->idle_timeout_ms;
-	int64_t most = life * config->expiry_jitter_percent / 100;
+	int64_t dispensable =
+		life - config->acquire_min_remaining_ttl_ms - config->refresh_margin_ms;
+	int64_t most = SP_MIN(life * config->expiry_jitter_percent / 100, dispensable / 2);
+	int64_t slots = SP_MAX(pool->directory.allotment, 1U);
+	int64_t missing = slots - SP_MIN(pool->count[SP_SANDBOX_IDLE], slots);
 
-	most = SP_MIN(most,
-		      (life - config->acquire_min_remaining_ttl_ms - config->refresh_margin_ms) /
-			      2);
-	return life - (int64_t)sp_pool_random(pool, (uint64_t)SP_MAX(most, 0) + 1);
+	return life - (most * missing + (int64_t)sp_pool_random(pool, (uint64_t)most + 1)) / slots;
 }
 
 void sp_entry_set_idle_timer(struct sp_entry *entry)

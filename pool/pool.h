@@ -43,7 +43,7 @@ struct sp_pool_config {
 	uint32_t create_burst;       /* 0 = one second's worth, at least warmup_concurrency */
 	int64_t create_timeout_ms;   /* 30 s; a creation without an answer is killed and failed */
 	int64_t refresh_margin_ms;   /* -1 = min(30 s, idle_timeout / 10) */
-	uint32_t expiry_jitter_percent; /* 10; idle lives are shortened by a random 0…this share */
+	uint32_t expiry_jitter_percent; /* 10; idle lives are shortened by 0…this share */
 	int64_t backoff_initial_ms;     /* 1 s */
 	int64_t backoff_max_ms;         /* 5 min; equal jitter */
 	uint32_t degraded_threshold; /* 3 failures in a row without a success → DEGRADED, backoff */
