@@ -3,11 +3,12 @@
  *
  *  - The child stays under PID 1's uid until the last moment: a workload may signal and stop
  *    whatever has its own uid, and the fewer instructions lie between setresuid and execve the
- *    better. The working directory is entered with the workload's fsuid, so that the kernel checks
- *    its permissions and not ours.
+ *    better. The working directory is entered with the workload's fsuid and without capabilities,
+ *    so that the kernel checks its permissions and not ours (CAP_SYS_PTRACE alone would open
+ *    /proc/1/fd).
  *  - Descriptors are closed before anything of the request is looked at: no path such as
  *    /proc/self/fd/7 can name one of ours.
- *  - Signals stay blocked until the end; one that came meanwhile ends the new program.
+ *  - Signals stay blocked nearly to the end; one that came meanwhile ends the child there.
  *  - The tiny filter comes after the last call that it denies.
  *
  * A failing step leaves its name and errno in the slot and exits. No libc call in this file.
@@ -215,30 +216,31 @@ static long execute(struct init_child *child)
 	return denied ? -EACCES : -ENOENT;
 }
 
-/* Everything but the uid itself. */
+/* Everything but the uid, and the capability to change that. */
 static void shed_privileges(struct init_child *child)
 {
+	if (child->direct) {
+		set_capabilities(child, 0);
+		return;
+	}
 	if (child->rootless)
 		drop_bounding_set(child);
-	if (child->direct)
-		return;
-	if (!child->rootless)
+	else
 		must(child, INIT_STEP_CREDENTIALS, RAW2(SYS_setgroups, 0, 0));
 	must(child, INIT_STEP_CREDENTIALS, RAW3(SYS_setresgid, child->gid, child->gid, child->gid));
+	set_capabilities(child, 1u << CAP_SETUID);
 }
 
+/* Changing from uid 0 takes the last capability along: securebits are locked that way. */
 static void change_uid(struct init_child *child)
 {
-	if (!child->direct) {
-		set_capabilities(child, 1u << CAP_SETUID);
+	if (!child->direct)
 		must(child, INIT_STEP_CREDENTIALS,
 		     RAW3(SYS_setresuid, child->uid, child->uid, child->uid));
-	}
-	/* Changing from uid 0 dropped the last one already; that is made sure of. */
-	set_capabilities(child, 0);
 }
 
-/* On the host no pid namespace ends with init. Changing ids would have cleared this. */
+/* On the host no pid namespace ends with init. No ids are changed after it, which would clear it.
+ */
 static void follow_parent(struct init_child *child)
 {
 	must(child, INIT_STEP_CREDENTIALS, RAW2(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL));
@@ -260,11 +262,11 @@ void init_child_main(void *argument)
 	shed_privileges(child);
 	enter_cwd(child);
 	load_filter(child);
-	change_uid(child);
 	if (child->direct)
 		follow_parent(child);
-	child->progress = INIT_CHILD_EXECUTING;
 	(void)RAW4(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, 0, sizeof(no_signals));
+	change_uid(child);
+	child->progress = INIT_CHILD_EXECUTING;
 	child_fail(child, INIT_STEP_EXEC, execute(child));
 }
 

@@ -228,10 +228,10 @@ static void make_pool(const struct sp_boot *boot)
 		if (mount->kind == SP_MOUNT_TREE) {
 			make_etc(path);
 		} else if (mount->kind == SP_MOUNT_BIND) {
-			int fd = harness_clone(mount->source, true);
-
+			if (access(mount->source, F_OK) != 0)
+				continue;
 			MUST(mkdir(path, 0755) == 0);
-			place_mount(fd, path);
+			place_mount(harness_clone(mount->source, true), path);
 		}
 	}
 }
@@ -252,7 +252,7 @@ static void make_template(const struct sp_boot *boot, const struct harness_optio
 	write_file("empty/file", "");
 	MUST(mount("/proc", "proc", NULL, MS_BIND, NULL) == 0);
 	if (options->masked_proc)
-		MUST(mount("/dev/null", "proc/kcore", NULL, MS_BIND, NULL) == 0);
+		MUST(mount("/dev/null", "proc/uptime", NULL, MS_BIND, NULL) == 0);
 	make_pool(boot);
 	make_dev();
 	MUST(sp_sys_pivot_root(".", ".") == 0);
@@ -546,7 +546,7 @@ void harness_run(struct harness *harness, const struct harness_exec *exec,
 		int fd;
 
 		MUST(sp_clock_boot_ms() < end_ms);
-		MUST(poll(ready, ret->length < HARNESS_OUTPUT - 1 ? 2 : 1, HARNESS_WAIT_MS) > 0);
+		MUST(poll(ready, ret->length < HARNESS_OUTPUT - 1 ? 2 : 1, HARNESS_WAIT_MS) >= 0);
 		drain(out[0], ret);
 		if (ready[0].revents == 0)
 			continue;

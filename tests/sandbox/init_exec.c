@@ -1,0 +1,702 @@
+/*
+ * EXEC: what a program starts with, how a start fails, what is reported of its end, and what bad
+ * requests are answered with.
+ */
+#include "tests/sandbox/init_harness.h"
+
+#include "pool/base/clock.h"
+#include "pool/base/fd.h"
+#include "supervisor/init/request.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct harness harness;
+static struct harness_result result;
+
+static void set_up(void)
+{
+	if (init_harness_missing())
+		cr_skip("%s", init_harness_missing());
+	harness_ready(&harness, NULL);
+}
+
+static void tear_down(void)
+{
+	if (harness.launcher > 0)
+		harness_stop(&harness);
+}
+
+TestSuite(init_exec, .init = set_up, .fini = tear_down);
+TestSuite(init_bad_request, .init = set_up, .fini = tear_down);
+TestSuite(init_tty, .init = set_up, .fini = tear_down);
+
+static void run(const struct harness_exec *exec)
+{
+	harness_run(&harness, exec, &result);
+}
+
+static void run_argv(const char *const *argv)
+{
+	run(&(struct harness_exec){.argv = argv});
+}
+
+static void expect_exit(uint32_t code)
+{
+	cr_assert(result.started, "stage '%s': %s", result.stage, strerror(-result.status));
+	cr_assert_eq(result.code, CLD_EXITED);
+	cr_assert_eq(result.value, code, "exit code %u: %s", result.value, result.output);
+}
+
+static void expect_not_started(const char *stage, int status)
+{
+	cr_assert(!result.started);
+	cr_assert_str_eq(result.stage, stage);
+	cr_assert_eq(result.status, status, "%s", strerror(-result.status));
+}
+
+Test(init_exec, reports_the_exit_code)
+{
+	harness_shell(&harness, "exit 7", &result);
+	expect_exit(7);
+}
+
+Test(init_exec, reports_the_signal)
+{
+	harness_shell(&harness, "kill -9 $$", &result);
+	cr_assert(result.started);
+	cr_assert_eq(result.code, CLD_KILLED);
+	cr_assert_eq(result.value, (uint32_t)SIGKILL);
+}
+
+Test(init_exec, reports_usage)
+{
+	harness_python(&harness,
+		       "import time\n"
+		       "b = bytearray(30 << 20)\n"
+		       "while time.process_time() < 0.2: pass\n",
+		       &result);
+	expect_exit(0);
+	cr_assert(result.exited.user_us + result.exited.system_us >= 200000);
+	cr_assert(result.exited.max_rss_kib >= 30 * 1024);
+}
+
+Test(init_exec, starts_from_a_defined_state)
+{
+	static const char script[] =
+		"import os, signal, sys\n"
+		"print(sorted(int(f) for f in os.listdir('/proc/self/fd'))[:3],"
+		" len(os.listdir('/proc/self/fd')) - 1)\n"
+		"print(os.getcwd(), oct(os.umask(0)), os.getpid() == os.getsid(0) == "
+		"os.getpgid(0))\n"
+		"s = open('/proc/self/status').read().split('\\n')\n"
+		"print([l.split()[1] for l in s if l[:6] in ('SigBlk', 'SigPnd')])\n"
+		"print(sorted(set(os.environ) - {'LC_CTYPE'}))\n" /* python's own */
+		"print(os.getgroups(), os.getresuid(), os.getresgid())\n";
+	const char *const argv[] = {"/usr/bin/python3", "-I", "-c", script, NULL};
+	const char *const env[] = {"A=1", "B=", NULL};
+
+	run(&(struct harness_exec){.argv = argv, .env = env, .cwd = "/tmp", .umask = 027});
+	cr_assert_str_eq(result.output, "[0, 1, 2] 3\n"
+					"/tmp 0o27 True\n"
+					"['0000000000000000', '0000000000000000']\n"
+					"['A', 'B']\n"
+					"[] (1000, 1000, 1000) (1000, 1000, 1000)\n");
+}
+
+Test(init_exec, default_dispositions_whatever_init_has)
+{
+	harness_shell(&harness,
+		      "cat /proc/self/status | grep -E 'Sig(Ign|Cgt)' | cut -f2 | sort -u",
+		      &result);
+	cr_assert_str_eq(result.output, "0000000000000000\n");
+}
+
+Test(init_exec, rlimits_are_the_pools_or_lower)
+{
+	const char *const argv[] = {"/usr/bin/python3", "-c",
+				    "import resource as r\n"
+				    "for n in 'NOFILE FSIZE CORE NPROC STACK CPU'.split():"
+				    " print(n, *r.getrlimit(getattr(r, 'RLIMIT_' + n)))\n",
+				    NULL};
+
+	run(&(struct harness_exec){
+		.argv = argv, .rlimit_nofile = 100, .rlimit_fsize = 5000, .rlimit_cpu_s = 9});
+	cr_assert_str_eq(result.output, "NOFILE 100 100\nFSIZE 5000 5000\nCORE 1 1\n"
+					"NPROC 512 512\nSTACK 8388608 8388608\nCPU 9 10\n");
+	run(&(struct harness_exec){.argv = argv, .rlimit_nofile = 100000});
+	cr_assert(strstr(result.output, "NOFILE 256 256\nFSIZE -1 -1\n"), "%s", result.output);
+}
+
+Test(init_exec, argv_and_env_are_byte_exact)
+{
+	static char big[100 * 1024];
+	const char *const argv[] = {"/usr/bin/python3",
+				    "-c",
+				    "import sys, os\n"
+				    "a = sys.argv[1:]\n"
+				    "print(a[:5], len(a[5]), repr(os.environb[b'X']))",
+				    "",
+				    "a \"b\" 'c'",
+				    "line\nfeed",
+				    "\xf0\x9f\x98\x80",
+				    "-dash",
+				    big,
+				    NULL};
+	const char *const env[] = {"X=\xff\x01 =", NULL};
+
+	memset(big, 'x', sizeof(big) - 1);
+	run(&(struct harness_exec){.argv = argv, .env = env, .flags = SP_EXEC_F_STRINGS});
+	cr_assert_str_eq(result.output, "['', 'a \"b\" \\'c\\'', 'line\\nfeed', '\xf0\x9f\x98\x80',"
+					" '-dash'] 102399 b'\\xff\\x01 ='\n");
+}
+
+Test(init_exec, the_path_is_searched)
+{
+	const char *const env[] = {"PATH=/not/there:/payloads:/usr/bin", NULL};
+	const char *const empty_env[] = {NULL};
+
+	run(&(struct harness_exec){.argv = (const char *const[]){"sp-script", "x", NULL},
+				   .env = env});
+	cr_assert_str_eq(result.output, "script x\n");
+	run(&(struct harness_exec){.argv = (const char *const[]){"true", NULL}, .env = empty_env});
+	expect_exit(0);
+	run(&(struct harness_exec){.argv = (const char *const[]){"sp-script", NULL}});
+	expect_not_started("exec", -ENOENT);
+	run(&(struct harness_exec){.argv = (const char *const[]){"denied", NULL}, .env = env});
+	expect_not_started("exec", -EACCES);
+}
+
+Test(init_exec, an_overlong_path_element_is_passed_over)
+{
+	static char path[2 * 4096 + 64] = "PATH=/";
+	const char *const env[] = {path, NULL};
+
+	memset(path + strlen("PATH=/"), 'x', 2 * 4096);
+	memcpy(path + strlen("PATH=/") + 2 * 4096, ":/usr/bin", sizeof(":/usr/bin"));
+	run(&(struct harness_exec){.argv = (const char *const[]){"true", NULL}, .env = env});
+	expect_exit(0);
+}
+
+Test(init_exec, what_cannot_be_executed_is_told_apart)
+{
+	run_argv((const char *const[]){"/not/there", NULL});
+	expect_not_started("exec", -ENOENT);
+	run_argv((const char *const[]){"/payloads/text", NULL});
+	expect_not_started("exec", -ENOEXEC);
+	run_argv((const char *const[]){"/payloads/denied", NULL});
+	expect_not_started("exec", -EACCES);
+	run_argv((const char *const[]){"/usr", NULL});
+	expect_not_started("exec", -EACCES);
+	run_argv((const char *const[]){"/payloads/lost", NULL});
+	expect_not_started("exec", -ENOENT);
+	run_argv((const char *const[]){"", NULL});
+	expect_not_started("exec", -ENOENT);
+	run_argv((const char *const[]){"/bin/true", NULL});
+	expect_exit(0);
+}
+
+Test(init_exec, the_cwd_is_entered_as_the_workload)
+{
+	const char *const argv[] = {"pwd", NULL};
+
+	run(&(struct harness_exec){.argv = argv, .cwd = "/workspace/made"});
+	cr_assert_str_eq(result.output, "/workspace/made\n");
+	run(&(struct harness_exec){.argv = argv, .cwd = "/not/there"});
+	expect_not_started("cwd", -ENOENT);
+	run(&(struct harness_exec){.argv = argv, .cwd = "/.init"}); /* root's, 0700 */
+	expect_not_started("cwd", -EACCES);
+	run(&(struct harness_exec){.argv = argv, .cwd = "tmp"});
+	expect_not_started("cwd", -EINVAL);
+	run(&(struct harness_exec){.argv = argv, .cwd = "/etc/hosts"});
+	expect_not_started("cwd", -ENOTDIR);
+}
+
+Test(init_exec, no_descriptor_is_a_way_out)
+{
+	const char *const argv[] = {"pwd", NULL};
+	char cwd[64];
+
+	/* Every number that init could have a directory at, through every name. */
+	for (int fd = 0; fd < 32; fd++) {
+		(void)snprintf(cwd, sizeof(cwd), "/proc/self/fd/%d", fd);
+		run(&(struct harness_exec){.argv = argv, .cwd = cwd});
+		cr_assert(!result.started, "%s: %s", cwd, result.output);
+		(void)snprintf(cwd, sizeof(cwd), "/proc/1/fd/%d", fd);
+		run(&(struct harness_exec){.argv = argv, .cwd = cwd});
+		expect_not_started("cwd", -EACCES);
+	}
+	run(&(struct harness_exec){.argv = argv, .cwd = "/proc/1/root"});
+	expect_not_started("cwd", -EACCES);
+	run(&(struct harness_exec){.argv = argv, .cwd = "/proc/self/cwd/../.."});
+	cr_assert_str_eq(result.output, "/\n");
+}
+
+Test(init_exec, ids_outside_the_map_are_refused)
+{
+	const char *const argv[] = {"id", "-u", NULL};
+
+	run(&(struct harness_exec){.argv = argv, .uid = 65535});
+	expect_not_started("credentials", -EPERM);
+	run(&(struct harness_exec){.argv = argv, .uid = UINT32_MAX});
+	expect_not_started("credentials", -EPERM);
+	run(&(struct harness_exec){.argv = argv, .uid = 65534});
+	cr_assert_str_eq(result.output, "65534\n");
+}
+
+Test(init_exec, a_cgroup_that_is_none_is_named)
+{
+	int fd = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const char *const argv[] = {"true", NULL};
+
+	run(&(struct harness_exec){.argv = argv, .flags = SP_EXEC_F_CGROUP, .cgroup_fd = fd});
+	expect_not_started("cgroup", -EBADF);
+	(void)close(fd);
+}
+
+Test(init_exec, a_background_child_outlives_its_exec)
+{
+	harness_shell(&harness, "sleep 100 >/dev/null 2>&1 & echo $!", &result);
+	expect_exit(0);
+	harness_shell(&harness, "pgrep -c sleep; pkill sleep", &result);
+	cr_assert_str_eq(result.output, "1\n");
+}
+
+Test(init_exec, orphans_are_reaped)
+{
+	int64_t end_ms = sp_clock_boot_ms() + 5000;
+
+	harness_python(&harness,
+		       "import os\n"
+		       "for i in range(1000):\n"
+		       "    p = os.fork()\n"
+		       "    if p == 0:\n"
+		       "        if os.fork() == 0: os.setsid()\n"
+		       "        os._exit(0)\n"
+		       "    os.waitpid(p, 0)\n",
+		       &result);
+	expect_exit(0);
+	do {
+		harness_shell(&harness, "cat /proc/[0-9]*/stat | grep -c ') Z '", &result);
+	} while (strcmp(result.output, "0\n") != 0 && sp_clock_boot_ms() < end_ms);
+	cr_assert_str_eq(result.output, "0\n");
+}
+
+/* What the harness's init has open, by number. */
+static int count_fds(void)
+{
+	char command[64];
+	char text[16] = "";
+	FILE *list;
+
+	(void)snprintf(command, sizeof(command), "ls /proc/%d/fd | wc -l", harness.init);
+	list = popen(command, "r");
+	cr_assert(list && fgets(text, sizeof(text), list));
+	cr_assert_eq(pclose(list), 0);
+	return (int)strtol(text, NULL, 10);
+}
+
+Test(init_exec, failed_starts_leave_no_descriptor)
+{
+	int before;
+
+	run_argv((const char *const[]){"/bin/true", NULL});
+	before = count_fds();
+	for (int i = 0; i < 200; i++) {
+		run_argv((const char *const[]){"/not/there", NULL});
+		run(&(struct harness_exec){.argv = (const char *const[]){"x", NULL}, .uid = 70000});
+	}
+	cr_assert_eq(count_fds(), before);
+}
+
+/* Exec `sleep` on /dev/null; the answers are the caller's to read. */
+static uint32_t start_sleep(void)
+{
+	const char *const argv[] = {"/bin/sleep", "1000", NULL};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int fds[3] = {null_fd, null_fd, null_fd};
+	uint32_t exec = harness_exec(&harness, &(struct harness_exec){.argv = argv}, fds, 3);
+
+	(void)close(null_fd);
+	return exec;
+}
+
+Test(init_exec, as_many_at_once_as_the_limit_says)
+{
+	union harness_answer answer;
+	uint32_t last = 0;
+
+	for (unsigned int i = 0; i < SP_INIT_EXECS_MAX; i++)
+		last = start_sleep();
+	for (unsigned int i = 0; i < SP_INIT_EXECS_MAX; i++)
+		harness_expect(&harness, SP_INIT_STARTED, &answer);
+	(void)start_sleep();
+	harness_expect(&harness, SP_INIT_START_FAILED, &answer);
+	cr_assert_eq(answer.status.status, -EAGAIN);
+	cr_assert_str_eq(answer.status.stage, "execs");
+	/* One ends: one fits. */
+	harness_signal(&harness, last, SIGKILL);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	(void)start_sleep();
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+}
+
+Test(init_exec, a_number_in_use_is_refused)
+{
+	union harness_answer answer;
+
+	(void)start_sleep();
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	harness.execs--;
+	(void)start_sleep();
+	harness_expect(&harness, SP_INIT_START_FAILED, &answer);
+	cr_assert_eq(answer.status.status, -EEXIST);
+}
+
+Test(init_exec, a_signal_reaches_the_group)
+{
+	const char *const argv[] = {"/bin/sh", "-c", "sleep 1000; :", NULL};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int fds[3] = {null_fd, null_fd, null_fd};
+	union harness_answer answer;
+	uint32_t exec = harness_exec(&harness, &(struct harness_exec){.argv = argv}, fds, 3);
+
+	(void)close(null_fd);
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	harness_signal(&harness, exec, SIGTERM);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	cr_assert_eq(answer.exited.code, (uint32_t)CLD_KILLED);
+	cr_assert_eq(answer.exited.value, (uint32_t)SIGTERM);
+	harness_shell(&harness, "pgrep -c sleep", &result);
+	cr_assert_str_eq(result.output, "0\n");
+}
+
+Test(init_exec, a_signal_to_its_own_group_stays_there)
+{
+	union harness_answer answer;
+	uint32_t other = start_sleep();
+
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	harness_shell(&harness, "kill -TERM 0", &result);
+	cr_assert_eq(result.value, (uint32_t)SIGTERM);
+	(void)harness_ping(&harness);
+	harness_signal(&harness, other, SIGINT);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	cr_assert_eq(answer.exited.value, (uint32_t)SIGINT);
+}
+
+Test(init_exec, a_deadline_ends_the_sandbox_without_anybody)
+{
+	struct sp_init_deadline deadline = {.header = {.type = SP_INIT_DEADLINE}};
+	union harness_answer answer;
+	int64_t start_ms = sp_clock_boot_ms();
+	int fd;
+
+	/* The grace period is 5 s. */
+	deadline.boot_ms = start_ms - 4500;
+	harness_send(&harness, &deadline, sizeof(deadline), NULL, 0);
+	cr_assert_eq(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS), 0);
+	cr_assert(sp_clock_boot_ms() - start_ms >= 500);
+	cr_assert(sp_clock_boot_ms() - start_ms < 4000);
+}
+
+Test(init_exec, a_deadline_can_be_moved_and_taken_off)
+{
+	struct sp_init_deadline deadline = {.header = {.type = SP_INIT_DEADLINE}};
+	struct pollfd end = {.fd = harness.control_fd, .events = POLLIN};
+
+	deadline.boot_ms = sp_clock_boot_ms() - 4700;
+	harness_send(&harness, &deadline, sizeof(deadline), NULL, 0);
+	deadline.boot_ms = INT64_MAX;
+	harness_send(&harness, &deadline, sizeof(deadline), NULL, 0);
+	cr_assert_eq(poll(&end, 1, 1000), 0);
+	(void)harness_ping(&harness);
+}
+
+/* sandpoold reads nothing while everything happens; nothing is lost, and order is kept. */
+Test(init_exec, answers_wait_for_a_slow_reader)
+{
+	const unsigned int rounds = 3000;
+	union harness_answer answer;
+	uint64_t expected = 0;
+	unsigned int sent = 0;
+	struct sp_init_plain ping = {.header = {.type = SP_INIT_PING}};
+
+	while (sent < rounds) {
+		struct pollfd room = {.fd = harness.control_fd, .events = POLLOUT};
+
+		if (poll(&room, 1, 200) == 0)
+			break;
+		ping.header.request = ++sent;
+		if (sp_msg_send(harness.control_fd, &ping, sizeof(ping), NULL, 0) < 0)
+			break;
+	}
+	for (unsigned int i = 0; i < sent; i++) {
+		harness_expect(&harness, SP_INIT_PONG, &answer);
+		cr_assert_eq(answer.header.request, ++expected);
+	}
+}
+
+/* --- terminals --------------------------------------------------------------------------- */
+
+static int start_tty(const char *script)
+{
+	const char *const argv[] = {"/bin/sh", "-c", script, NULL};
+	union harness_answer answer;
+	int fd;
+
+	(void)harness_exec(&harness, &(struct harness_exec){.argv = argv, .flags = SP_EXEC_F_TTY},
+			   NULL, 0);
+	cr_assert(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS) > 0);
+	cr_assert_eq(answer.header.type, SP_INIT_STARTED, "%s: %s", answer.status.stage,
+		     strerror(-answer.status.status));
+	cr_assert(fd >= 0, "the master comes with STARTED");
+	return fd;
+}
+
+static ssize_t read_some(int fd, char *text, size_t size)
+{
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+	return poll(&ready, 1, HARNESS_WAIT_MS) > 0 ? read(fd, text, size) : -1;
+}
+
+/* All that comes until the slave's last holder is gone (EIO). */
+static void read_tty(int fd)
+{
+	ssize_t got;
+
+	result.length = 0;
+	while ((got = read_some(fd, result.output + result.length,
+				HARNESS_OUTPUT - 1 - result.length)) > 0)
+		result.length += (size_t)got;
+	result.output[result.length] = '\0';
+}
+
+Test(init_tty, is_the_controlling_terminal)
+{
+	int fd = start_tty("tty; stty size; stat -c '%U %a' $(tty); echo >/dev/tty; ls /dev/fd/");
+
+	read_tty(fd);
+	cr_assert_str_eq(result.output,
+			 "/dev/pts/0\r\n24 80\r\nworkload 620\r\n\r\n0  1  2  3\r\n");
+	(void)close(fd);
+}
+
+Test(init_tty, hangs_up_with_its_master)
+{
+	int fd = start_tty("trap 'exit 3' HUP; echo set; while :; do sleep 0.01; done");
+	union harness_answer answer;
+	char text[8];
+
+	cr_assert(read_some(fd, text, sizeof(text)) > 0);
+	(void)close(fd);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	cr_assert_eq(answer.exited.value, 3u);
+}
+
+Test(init_tty, typing_for_somebody_else_is_denied)
+{
+	int fd = start_tty("python3 -c \"import fcntl\n"
+			   "for r in 0x5412, 0x541c, 0x100005412 - (1 << 32):\n"
+			   "    try: fcntl.ioctl(0, r, b'x')\n"
+			   "    except OSError as e: print(e.errno)\n\"");
+
+	read_tty(fd);
+	cr_assert_str_eq(result.output, "1\r\n1\r\n1\r\n");
+	(void)close(fd);
+}
+
+Test(init_tty, a_program_can_make_its_own_after_the_first)
+{
+	int fd = start_tty(
+		"python3 -c \"import pty, os; m, s = pty.openpty(); print(os.ttyname(s))\"");
+
+	read_tty(fd);
+	cr_assert_str_eq(result.output, "/dev/pts/1\r\n");
+	(void)close(fd);
+}
+
+/* --- bad requests ------------------------------------------------------------------------ */
+
+struct exec_record {
+	struct sp_init_exec exec;
+	char text[64];
+};
+
+static struct exec_record valid_exec(size_t *ret_len)
+{
+	static const char text[] = "/\0/bin/true"; /* cwd, argv[0] */
+	struct exec_record record = {
+		.exec = {.header = {.type = SP_INIT_EXEC, .exec = 9, .request = 77},
+			 .uid = 1000,
+			 .gid = 1000,
+			 .argc = 1,
+			 .umask = 022,
+			 .strings_length = sizeof(text)},
+	};
+
+	memcpy(record.text, text, sizeof(text));
+	*ret_len = sizeof(record.exec) + sizeof(text);
+	return record;
+}
+
+static void expect_bad(const void *record, size_t len, size_t fd_count, uint32_t type)
+{
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int fds[SP_MSG_FDS_MAX];
+	union harness_answer answer;
+
+	for (size_t i = 0; i < fd_count; i++)
+		fds[i] = null_fd;
+	harness_send(&harness, record, len, fds, fd_count);
+	(void)close(null_fd);
+	harness_expect(&harness, type, &answer);
+	cr_assert_eq(answer.status.status, -EBADMSG);
+	cr_assert_str_eq(answer.status.stage, "record");
+}
+
+Test(init_bad_request, the_good_one_is_good)
+{
+	size_t len;
+	struct exec_record record = valid_exec(&len);
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int fds[] = {null_fd, null_fd, null_fd};
+	union harness_answer answer;
+
+	harness_send(&harness, &record, len, fds, 3);
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	cr_assert_eq(answer.header.request, 77u);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	(void)close(null_fd);
+}
+
+#define BAD_EXEC(name, fd_count, change)                                  \
+	Test(init_bad_request, exec_##name)                               \
+	{                                                                 \
+		size_t len;                                               \
+		struct exec_record record = valid_exec(&len);             \
+		int before = count_fds();                                 \
+                                                                          \
+		change;                                                   \
+		expect_bad(&record, len, fd_count, SP_INIT_START_FAILED); \
+		cr_assert_eq(count_fds(), before);                        \
+	}
+
+BAD_EXEC(short, 3, len = sizeof(record.exec) - 1)
+BAD_EXEC(without_strings, 3, len = sizeof(record.exec))
+BAD_EXEC(too_few_descriptors, 2, )
+BAD_EXEC(too_many_descriptors, 4, )
+BAD_EXEC(more_descriptors_than_a_message_has, 8, )
+BAD_EXEC(descriptors_with_terminal, 3, record.exec.flags = SP_EXEC_F_TTY)
+BAD_EXEC(unknown_flag, 3, record.exec.flags = SP_EXEC_F_ALL + 1)
+BAD_EXEC(no_arguments, 3, record.exec.argc = 0)
+BAD_EXEC(too_many_arguments, 3, record.exec.argc = SP_INIT_ARGS_MAX + 1)
+BAD_EXEC(too_much_environment, 3, record.exec.envc = SP_INIT_ENV_MAX + 1)
+BAD_EXEC(more_arguments_than_strings, 3, record.exec.argc = 2)
+BAD_EXEC(more_environment_than_strings, 3, record.exec.envc = UINT32_MAX)
+BAD_EXEC(strings_left_over, 3, record.text[3] = '\0')
+BAD_EXEC(strings_unended, 3, record.text[11] = 'x')
+BAD_EXEC(strings_longer_than_the_record, 3, record.exec.strings_length++)
+BAD_EXEC(umask, 3, record.exec.umask = 01000)
+BAD_EXEC(strings_that_are_no_memfd, 4,
+	 (record.exec.flags = SP_EXEC_F_STRINGS, len = sizeof(record.exec)))
+
+Test(init_bad_request, strings_must_be_sealed)
+{
+	size_t len;
+	struct exec_record record = valid_exec(&len);
+	int fd = memfd_create("strings", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	const int fds[] = {fd, fd, fd, fd};
+	union harness_answer answer;
+
+	cr_assert_eq(write(fd, record.text, record.exec.strings_length),
+		     (ssize_t)record.exec.strings_length);
+	record.exec.flags = SP_EXEC_F_STRINGS;
+	harness_send(&harness, &record, sizeof(record.exec), fds, 4);
+	harness_expect(&harness, SP_INIT_START_FAILED, &answer);
+	cr_assert_eq(answer.status.status, -EBADMSG);
+	(void)close(fd);
+}
+
+Test(init_bad_request, unknown_and_short_records)
+{
+	const struct sp_init_plain unknown = {.header = {.type = 60, .exec = 1}};
+	const struct sp_init_plain answer_type = {.header = {.type = SP_INIT_READY}};
+	const struct sp_init_plain ping = {.header = {.type = SP_INIT_PING}};
+	const struct sp_init_plain kill_exec = {.header = {.type = SP_INIT_KILL_EXEC}};
+	const struct sp_init_mount mount = {.header = {.type = SP_INIT_MOUNT}};
+	const struct sp_init_signal signal = {.header = {.type = SP_INIT_SIGNAL}, .signal = 65};
+	const struct sp_init_deadline deadline = {.header = {.type = SP_INIT_DEADLINE},
+						  .boot_ms = -1};
+
+	expect_bad(&unknown, sizeof(unknown), 0, SP_INIT_START_FAILED);
+	expect_bad(&answer_type, sizeof(answer_type), 0, SP_INIT_START_FAILED);
+	expect_bad(&unknown, 1, 0, SP_INIT_START_FAILED);
+	expect_bad(&ping, sizeof(ping), 1, SP_INIT_START_FAILED);
+	expect_bad(&kill_exec, sizeof(kill_exec) - 1, 0, SP_INIT_KILLED);
+	expect_bad(&mount, sizeof(mount), 1, SP_INIT_MOUNTED);
+	expect_bad(&signal, sizeof(signal), 0, SP_INIT_START_FAILED);
+	expect_bad(&deadline, sizeof(deadline), 0, SP_INIT_START_FAILED);
+	(void)harness_ping(&harness);
+}
+
+Test(init_bad_request, longer_than_any_record)
+{
+	static char big[SP_INIT_RECORD_MAX + 1];
+	struct sp_init_header *header = (struct sp_init_header *)(void *)big;
+
+	header->type = SP_INIT_EXEC;
+	expect_bad(big, sizeof(big), 3, SP_INIT_START_FAILED);
+	(void)harness_ping(&harness);
+}
+
+/* --- the checks alone -------------------------------------------------------------------- */
+
+Test(init_request, counts_at_their_limits)
+{
+	static char text[SP_INIT_ARGS_MAX + SP_INIT_ENV_MAX + 1]; /* as many empty strings */
+	static char *argv[SP_INIT_ARGS_MAX + 1];
+	static char *envp[SP_INIT_ENV_MAX + 1];
+	struct init_strings strings = {.argv = argv, .envp = envp};
+
+	cr_assert_eq(
+		init_request_split(text, sizeof(text), SP_INIT_ARGS_MAX, SP_INIT_ENV_MAX, &strings),
+		0);
+	cr_assert(argv[SP_INIT_ARGS_MAX - 1] && !argv[SP_INIT_ARGS_MAX]);
+	cr_assert(envp[SP_INIT_ENV_MAX - 1] && !envp[SP_INIT_ENV_MAX]);
+	cr_assert_eq(init_request_split(text, sizeof(text) - 1, SP_INIT_ARGS_MAX, SP_INIT_ENV_MAX,
+					&strings),
+		     -EBADMSG);
+}
+
+Test(init_request, inline_strings_at_their_limit)
+{
+	static struct {
+		struct sp_init_exec exec;
+		char text[SP_INIT_INLINE_MAX + 1];
+	} record = {.exec = {.header = {.type = SP_INIT_EXEC}, .argc = 1}};
+
+	record.exec.strings_length = SP_INIT_INLINE_MAX;
+	cr_assert_eq(init_request_check(&record, sizeof(record.exec) + SP_INIT_INLINE_MAX, 3), 0);
+	record.exec.strings_length++;
+	cr_assert_eq(init_request_check(&record, sizeof(record.exec) + SP_INIT_INLINE_MAX + 1, 3),
+		     -EBADMSG);
+	record.exec.flags = SP_EXEC_F_STRINGS;
+	record.exec.strings_length = SP_INIT_STRINGS_MAX;
+	cr_assert_eq(init_request_check(&record, sizeof(record.exec), 4), 0);
+	record.exec.strings_length++;
+	cr_assert_eq(init_request_check(&record, sizeof(record.exec), 4), -EBADMSG);
+}
