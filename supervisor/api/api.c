@@ -253,6 +253,7 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	api->service = service;
 	api->loop = loop;
 	api->max_connections = config->max_connections;
+	sp_sandbox_id_new(api->run_id);
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
 	sp_list_init(&api->flush);

@@ -74,7 +74,9 @@ struct sp_api {
 	struct sp_list flush; /* streams with something to write, and … */
 	uv_idle_t idle;       /* … listeners to run: both done at the next turn of the loop */
 	uv_timer_t sweep;     /* deadlines of connections, once a second while there are any */
-	size_t plain_bytes;   /* output held for execs answered as JSON */
+	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
+	uint64_t request_count;
+	size_t plain_bytes; /* output held for execs answered as JSON */
 
 	bool closing;
 	uint32_t open_handles;

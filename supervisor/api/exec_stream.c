@@ -56,8 +56,10 @@ struct sp_api_stream {
 
 	struct sp_exec *exec;
 	bool paused;
+	bool started; /* STARTED was sent; before it no other frame of the exec is */
 	bool stdin_open;
 	size_t stdin_outstanding;
+	size_t stdin_consumed; /* of it; credit that waits for STARTED */
 
 	struct sp_buf in;
 	struct sp_buf out;
@@ -262,18 +264,6 @@ static void protocol_error(struct sp_api_stream *stream, const char *what)
 
 /* ---- what the exec tells ---- */
 
-static void on_started(void *arg, const char *sandbox_id)
-{
-	struct sp_api_stream *stream = arg;
-	struct sp_json_out out;
-	struct sp_buf body;
-
-	sp_buf_init(&body, SP_FRAME_PAYLOAD_MAX);
-	sp_json_out_init(&out, &body);
-	sp_started_write(&out, sandbox_id, stream->pool);
-	send_json(stream, SP_FRAME_STARTED, &out);
-}
-
 static void on_output(void *arg, int number, const void *data, size_t len)
 {
 	struct sp_api_stream *stream = arg;
@@ -291,12 +281,16 @@ static void on_output(void *arg, int number, const void *data, size_t len)
 		pause_if_full(stream);
 }
 
-static void send_credit(struct sp_api_stream *stream, size_t bytes)
+static void send_credit(struct sp_api_stream *stream)
 {
+	size_t bytes = stream->stdin_consumed;
 	uint8_t payload[4];
 
+	if (bytes == 0 || !stream->started)
+		return;
 	sp_assert(bytes <= stream->stdin_outstanding);
 	stream->stdin_outstanding -= bytes;
+	stream->stdin_consumed = 0;
 	for (unsigned int i = 0; i < sizeof(payload); i++)
 		payload[i] = (uint8_t)(bytes >> (8 * i));
 	send_frame(stream, SP_FRAME_STDIN_CREDIT, payload, sizeof(payload));
@@ -304,7 +298,24 @@ static void send_credit(struct sp_api_stream *stream, size_t bytes)
 
 static void on_stdin_credit(void *arg, uint32_t bytes)
 {
-	send_credit(arg, bytes);
+	struct sp_api_stream *stream = arg;
+
+	stream->stdin_consumed += bytes;
+	send_credit(stream);
+}
+
+static void on_started(void *arg, const char *sandbox_id)
+{
+	struct sp_api_stream *stream = arg;
+	struct sp_json_out out;
+	struct sp_buf body;
+
+	sp_buf_init(&body, SP_FRAME_PAYLOAD_MAX);
+	sp_json_out_init(&out, &body);
+	sp_started_write(&out, sandbox_id, stream->pool);
+	send_json(stream, SP_FRAME_STARTED, &out);
+	stream->started = true;
+	send_credit(stream);
 }
 
 static void exec_gone(struct sp_api_stream *stream)
@@ -313,6 +324,8 @@ static void exec_gone(struct sp_api_stream *stream)
 	stream->paused = false;
 	stream->stdin_open = false;
 	stream->stdin_outstanding = 0;
+	stream->stdin_consumed = 0;
+	stream->started = false;
 	if (stream->state == STREAM_RUNNING)
 		stream->state = STREAM_IDLE;
 }
@@ -400,8 +413,10 @@ static void on_stdin(struct sp_api_stream *stream, const struct sp_frame *frame)
 		return;
 	status = sp_exec_stdin(stream->exec, frame->payload, frame->length);
 	/* Nobody reads any more: as a pipe to a closed reader, but the client may go on. */
-	if (status < 0)
-		send_credit(stream, frame->length);
+	if (status < 0) {
+		stream->stdin_consumed += frame->length;
+		send_credit(stream);
+	}
 }
 
 static void on_signal(struct sp_api_stream *stream, const struct sp_frame *frame)

@@ -17,6 +17,8 @@
 #include "pool/base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -293,7 +295,8 @@ static void set_request_id(struct sp_request *request)
 	if (given && request_id_acceptable(given))
 		memcpy(request->id, given, strlen(given) + 1);
 	else
-		sp_sandbox_id_new(request->id); /* as good a random name as any */
+		(void)snprintf(request->id, sizeof(request->id), "%.8s-%" PRIu64,
+			       request->api->run_id, ++request->api->request_count);
 }
 
 struct header_walk {
