@@ -72,7 +72,7 @@ const char *sp_cli_suggest(const char *word, const char *const *names)
 		 */
 		edits = len >= 3 && strncmp(word, *names, len) == 0 ? 0
 								    : edit_distance(word, *names);
-		if (edits > 0 && edits * 3 > strlen(*names))
+		if (edits > 0 && edits * 3 > strlen(*names) + 1)
 			continue;
 		if (edits < best_edits) {
 			best_edits = edits;

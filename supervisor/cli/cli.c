@@ -32,11 +32,11 @@ enum {
 
 const struct sp_cli_option sp_cli_global_options[] = {
 	[GLOBAL_SOCKET] = {"socket", 0, false, "ADDRESS",
-			   "the daemon: PATH, unix:///PATH or tcp://HOST:PORT [SANDPOOL_SOCKET]"},
+			   "the daemon: PATH or tcp://HOST:PORT [SANDPOOL_SOCKET]"},
 	[GLOBAL_API_KEY_FILE] = {"api-key-file", 0, false, "FILE",
-				 "API key for tcp:// [SANDPOOL_API_KEY holds the key itself]"},
+				 "API key for tcp:// [SANDPOOL_API_KEY: the key itself]"},
 	[GLOBAL_TOKEN_FILE] = {"token-file", 0, false, "FILE",
-			       "token of the sandbox [SANDPOOL_TOKEN holds the token itself]"},
+			       "token of the sandbox [SANDPOOL_TOKEN: the token itself]"},
 	[GLOBAL_REDIS] = {"redis", 0, false, "URL",
 			  "ask Redis instead of a daemon [SANDPOOL_REDIS]"},
 	[GLOBAL_JSON] = {"json", 0, false, NULL, "JSON on stdout, and errors as JSON on stderr"},
