@@ -93,7 +93,7 @@ static void on_answer(struct sp_deferred *deferred)
 	if (op->cb)
 		answer_client(op, link, &err);
 	else
-		answer_owner(op, link, &err);
+		answer_owner(op, link, link ? NULL : &err);
 }
 
 static void answer_later(struct sp_service_op *op, const struct sp_err *err)

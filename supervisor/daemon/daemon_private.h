@@ -142,6 +142,7 @@ struct sp_exec {
 	bool tty;
 	bool paused;
 	bool cancelled; /* no events any more */
+	bool announced; /* the started event was given */
 	bool killed;    /* kill_reason is set */
 	bool stdin_wanted;
 	bool merge_stderr;
@@ -379,6 +380,9 @@ const struct tomb *tomb_find(const struct sp_service *service, const char *id);
 /* ---- exec.c: life ---- */
 
 struct sp_exec *exec_find(struct sandbox_link *link, uint32_t number);
+/* The started event, once. The output of a program whose STARTED was lost with its sandbox proves
+ * the same. */
+void exec_announce(struct sp_exec *exec);
 void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, int *fds,
 		     size_t fd_count);
 void exec_on_start_failed(struct sp_exec *exec, const struct sp_init_status *status);
@@ -409,7 +413,6 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 
 /* Its timeout passed, the client left, its output is too long: kill what it started. */
 void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason);
-void exec_on_killed(struct sp_exec *exec, int status);
 void exec_on_timer(struct sp_timer *timer);
 
 /* ---- exec_cgroup.c ---- */

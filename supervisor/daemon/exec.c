@@ -271,6 +271,15 @@ int sp_exec_run(struct sp_service *service, const struct sp_caller *caller,
 	return 0;
 }
 
+void exec_announce(struct sp_exec *exec)
+{
+	if (exec->announced || exec->cancelled)
+		return;
+	exec->announced = true;
+	if (exec->events.started)
+		exec->events.started(exec->arg, exec->sandbox_id);
+}
+
 void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, int *fds,
 		     size_t fd_count)
 {
@@ -290,8 +299,7 @@ void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, 
 	for (int number = 1; number <= 2; number++)
 		if (exec->streams[number])
 			exec_stream_watch(exec->streams[number]);
-	if (!exec->cancelled && exec->events.started)
-		exec->events.started(exec->arg, exec->sandbox_id);
+	exec_announce(exec);
 }
 
 /* ---- end ---- */

@@ -83,12 +83,6 @@ void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason)
 		discard_sandbox(exec);
 }
 
-void exec_on_killed(struct sp_exec *exec, int status)
-{
-	if (status < 0)
-		discard_sandbox(exec);
-}
-
 void exec_on_timer(struct sp_timer *timer)
 {
 	struct sp_exec *exec = SP_CONTAINER_OF(timer, struct sp_exec, timer);

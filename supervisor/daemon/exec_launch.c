@@ -163,19 +163,20 @@ int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *
 	sp_list_append(&link->execs, &exec->link);
 	link->running_execs++;
 	link->execs_total++;
-	/* What runs alone in its sandbox is killed with it and needs no cgroup of its own. */
+	/*
+	 * What runs alone in its sandbox is killed with it. Everything else waits for its cgroup
+	 * (two are in hand, so this is rare): without one, a timeout or a client that leaves can
+	 * cost the whole sandbox, because init cannot tell whose an orphan is.
+	 */
 	if (exec->one_shot || !spares_possible(link)) {
 		status = exec_send(exec, NULL, err);
 	} else if (spare_take(link, &cgroup)) {
 		status = exec_send(exec, &cgroup, err);
 		spares_want(link);
-	} else if (exec->timeout_ms > 0) {
+	} else {
 		exec->state = EXEC_WAITING;
 		spares_want(link);
 		return 0;
-	} else {
-		status = exec_send(exec, NULL, err);
-		spares_want(link);
 	}
 	if (status < 0) {
 		exec_detach(exec);

@@ -137,6 +137,7 @@ static void deliver(struct sp_exec *exec, int number, size_t len)
 			result->stdout_truncated = true;
 		exec->over_limit = true;
 	}
+	exec_announce(exec);
 	if (share > 0 && !exec->cancelled && exec->events.output)
 		exec->events.output(exec->arg, number, exec->service->read_buffer, share);
 	if (exec->over_limit)

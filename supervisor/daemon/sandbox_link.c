@@ -203,15 +203,12 @@ static bool on_exited(struct sandbox_link *link, const struct sp_init_exited *ex
 
 static bool on_exec_killed(struct sandbox_link *link, const struct sp_init_status *status)
 {
-	struct sp_exec *exec = exec_find(link, status->header.exec);
-
 	if (link->kills_asked == 0)
 		return false;
 	link->kills_asked--;
-	/* It may have ended meanwhile; -EBUSY still says that something of it may live. */
-	if (exec)
-		exec_on_killed(exec, status->status);
-	else if (status->status < 0)
+	/* -ESRCH: it had ended before. -EBUSY: something of it may live, also when it has ended
+	 * since. */
+	if (status->status < 0 && status->status != -ESRCH)
 		sandbox_end(link, SP_END_DISCARDED);
 	return true;
 }
