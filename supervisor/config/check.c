@@ -214,19 +214,23 @@ static void check_profile(struct sp_config_reader *reader, struct sp_config_pool
 	char digest[17];
 	char *text;
 	size_t len;
-	json_t *profile;
+	json_t *profile = NULL;
 	json_error_t error;
+	int status;
 
 	if (!pool->seccomp_profile || reader->resolved ||
 	    sp_config_read_file(reader, pool->seccomp_profile, SP_CONFIG_FILE_MAX, false, &text,
 				&len) < 0)
 		return;
-	profile = json_loadb(text, len, 0, &error);
-	if (!json_is_object(profile))
-		sp_config_fault_in(reader, pool->seccomp_profile,
-				   profile ? 1 : SP_MAX(error.line, 0),
-				   "not a seccomp profile in JSON: %s",
-				   profile ? "must hold one object" : error.text);
+	status = sp_config_parse_json(text, len, 0, &profile, &error);
+	if (status == -ENOMEM)
+		reader->status = status;
+	else if (status < 0)
+		sp_config_fault_in(reader, pool->seccomp_profile, SP_MAX(error.line, 0),
+				   "not a seccomp profile in JSON: %s", error.text);
+	else if (!json_is_object(profile))
+		sp_config_fault_in(reader, pool->seccomp_profile, 1,
+				   "not a seccomp profile in JSON: must hold one object");
 	json_decref(profile);
 	(void)snprintf(digest, sizeof(digest), "%016llx",
 		       (unsigned long long)sp_config_hash(SP_CONFIG_HASH_START, text, len));

@@ -50,38 +50,41 @@ static void report_repeat(void *arg, const char *key, size_t key_len, int line, 
 
 /* jansson stops at the first repeated key. Find them all, then go on with the last value of each.
  */
-static json_t *parse_repeated(struct sp_config_reader *reader,
-			      const struct sp_config_source *source, const json_error_t *error)
+static int parse_repeated(struct sp_config_reader *reader, const struct sp_config_source *source,
+			  json_t **ret_json, json_error_t *error)
 {
 	struct repeat_context context = {reader, source->name};
+	int line = error->line;
 	int found = sp_jsonc_repeats(source->text, source->len, report_repeat, &context);
 
 	if (found < 0)
-		reader->status = found;
+		return found;
 	if (found == 0) /* written differently: "a" and "\u0061" */
-		sp_config_fault_in(reader, source->name, error->line, "a key is given twice");
-	return json_loadb(source->text, source->len, 0, NULL);
+		sp_config_fault_in(reader, source->name, line, "a key is given twice");
+	return sp_config_parse_json(source->text, source->len, 0, ret_json, error);
 }
 
 static json_t *parse_source(struct sp_config_reader *reader, struct sp_config_source *source)
 {
 	const char *message;
 	json_error_t error;
-	json_t *json;
+	json_t *json = NULL;
+	int status;
 	int line;
 
 	if (sp_jsonc_strip(source->text, source->len, &line, &message) < 0) {
 		sp_config_fault_in(reader, source->name, line, "not valid JSON: %s", message);
 		return NULL;
 	}
-	json = json_loadb(source->text, source->len, JSON_REJECT_DUPLICATES, &error);
-	if (!json && json_error_code(&error) == json_error_duplicate_key)
-		json = parse_repeated(reader, source, &error);
-	else if (!json && json_error_code(&error) == json_error_out_of_memory)
-		reader->status = -ENOMEM;
-	else if (!json)
+	status = sp_config_parse_json(source->text, source->len, JSON_REJECT_DUPLICATES, &json,
+				      &error);
+	if (status == -EINVAL && json_error_code(&error) == json_error_duplicate_key)
+		status = parse_repeated(reader, source, &json, &error);
+	if (status == -EINVAL)
 		sp_config_fault_in(reader, source->name, SP_MAX(error.line, 0),
 				   "not valid JSON: %s", error.text);
+	else if (status < 0)
+		reader->status = status;
 	if (json && !json_is_object(json)) {
 		sp_config_fault_in(reader, source->name, 1, "must hold one object, not a list");
 		json_decref(json);

@@ -32,6 +32,10 @@ struct sp_config_reader {
 };
 
 void sp_config_reader_done(struct sp_config_reader *reader);
+/* json_loadb() that tells "out of memory" from "not JSON". 0, -EINVAL (error is filled), -ENOMEM.
+ */
+int sp_config_parse_json(const char *text, size_t len, size_t flags, json_t **ret_json,
+			 json_error_t *error);
 /* Strip, parse and merge one more source; takes text. */
 void sp_config_add_source(struct sp_config_reader *reader, const char *name, char *text,
 			  size_t len);

@@ -605,6 +605,7 @@ int sp_config_set_defaults(const struct sp_schema_scope *scope, void *base)
 	reader.sources[0].name = (char[]){"default"};
 	for (size_t i = 0; i < scope->count && reader.status == 0; i++) {
 		const struct sp_schema_key *key = &scope->keys[i];
+		json_error_t error;
 		json_t *value;
 		bool valid;
 
@@ -615,9 +616,10 @@ int sp_config_set_defaults(const struct sp_schema_scope *scope, void *base)
 		}
 		if (!key->fallback)
 			continue;
-		value = json_loads(key->fallback, JSON_DECODE_ANY, NULL);
-		if (!value)
-			return -ENOMEM;
+		reader.status = sp_config_parse_json(key->fallback, strlen(key->fallback),
+						     JSON_DECODE_ANY, &value, &error);
+		if (reader.status < 0)
+			break;
 		valid = read_value(&reader, key, value, base);
 		json_decref(value);
 		sp_assert(valid || reader.status < 0);
