@@ -88,8 +88,10 @@ static bool blob_inside(const struct check *check, uint64_t offset, uint64_t len
 
 static bool filter_valid(const struct check *check, uint64_t offset, uint32_t length)
 {
+	if (length == 0 && offset == 0)
+		return true;
 	return length <= SP_TABLE_BPF_MAX && length % BPF_INSTRUCTION == 0 &&
-	       (length == 0 || blob_inside(check, offset, length));
+	       blob_inside(check, offset, length);
 }
 
 /* target is strictly below dir. */

@@ -105,6 +105,8 @@ static void reset(void)
 	add_sandbox();
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint32_t sent = 0;

@@ -43,6 +43,8 @@ static void walk(const struct sp_table *table)
 	}
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_t total = sizeof(struct sp_table) + sizeof(struct sp_table_pool) + 64;

@@ -218,6 +218,10 @@ Test(launcher_table, filters)
 	REFUSED(pool->filter_offset, UINT64_MAX, "filter");
 	REFUSED(pool->filter_offset, UINT64_MAX - 7, "filter");
 	ACCEPTED(pool->exec_filter_length, 0);
+	pool->exec_filter_length = 0; /* an empty one is nowhere, or inside as well */
+	ACCEPTED(pool->exec_filter_offset, 0);
+	REFUSED(pool->exec_filter_offset, UINT64_MAX, "exec_filter");
+	pool->exec_filter_length = 8;
 	REFUSED(pool->exec_filter_offset, size, "exec_filter");
 	ACCEPTED(pool->exec_filter_offset, size - 8);
 }
