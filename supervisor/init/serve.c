@@ -103,11 +103,12 @@ static void set_deadline(struct init *init, int64_t boot_ms)
 		init_end(init, 1);
 }
 
-static void serve_mount(struct init *init, int mount_fd)
+static void serve_mount(struct init *init, int *mount_fd)
 {
 	const char *stage = NULL;
-	int status = init_late_mount(init, (const char *)(&record.mount + 1), mount_fd, &stage);
+	int status = init_late_mount(init, (const char *)(&record.mount + 1), *mount_fd, &stage);
 
+	sp_fd_close(mount_fd);
 	init_outbox_status(&init->outbox, SP_INIT_MOUNTED, &record.header, status, stage);
 }
 
@@ -134,6 +135,8 @@ static void refuse(struct init *init)
 	init_outbox_status(&init->outbox, type, &record.header, -EBADMSG, "record");
 }
 
+/* Takes the descriptors; they are closed before anything is answered. Only EXEC and MOUNT have
+ * some, init_request_check() saw to that. */
 static void serve_request(struct init *init, int *fds, size_t fd_count)
 {
 	switch ((enum sp_init_type)record.header.type) {
@@ -147,7 +150,7 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 		init_kill_start(init, &record.header);
 		break;
 	case SP_INIT_MOUNT:
-		serve_mount(init, fds[0]);
+		serve_mount(init, &fds[0]);
 		break;
 	case SP_INIT_DEADLINE:
 		set_deadline(init, record.deadline.boot_ms);
@@ -183,12 +186,13 @@ static void serve_control(struct init *init)
 	}
 	if (len <= 0)
 		init_end(init, 0);
-	if (init_request_check(&record, (size_t)len, fd_count) == 0)
+	if (init_request_check(&record, (size_t)len, fd_count) == 0) {
 		serve_request(init, fds, fd_count);
-	else
-		refuse(init);
+		return;
+	}
 	for (size_t i = 0; i < fd_count; i++)
 		sp_fd_close(&fds[i]);
+	refuse(init);
 }
 
 /* Take what has died, ours and orphans. True: there is no child left, dead or alive. */

@@ -56,7 +56,7 @@
 #define TREE_ORDER      2u
 #define OCI_ARGS_MAX    6u
 #define OCI_RULES_MAX   4096u
-#define MAX_ERRNO       4095u
+#define OCI_ERRNO_MAX   4094u /* libseccomp refuses the kernel's last one */
 
 /*
  * Calls newer than libseccomp 2.5.4 knows; all have the same number on all architectures. The
@@ -546,7 +546,7 @@ static int oci_action(const json_t *object, const char *key, const char *errno_k
 		status = oci_number(object, errno_key, EPERM, &number, err);
 		if (status < 0)
 			return status;
-		if (number == 0 || number > MAX_ERRNO)
+		if (number == 0 || number > OCI_ERRNO_MAX)
 			return oci_fault(err, "an errno is expected at", errno_key);
 		*ret = SCMP_ACT_ERRNO((uint32_t)number);
 		return 0;

@@ -342,6 +342,15 @@ static SP_NORETURN void play_launcher(struct plan *plan)
 	_exit(0);
 }
 
+/* A copy of another harness's socket would keep that one's sandbox alive. */
+static void close_others(const struct plan *plan)
+{
+	for (int fd = STDERR_FILENO + 1; fd < 4 * HIGH_FD; fd++)
+		if (fd != plan->init_fd && fd != plan->control_fd && fd != plan->record_fd &&
+		    fd != plan->report_fd)
+			(void)close(fd);
+}
+
 bool harness_start(struct harness *harness, const struct harness_options *options,
 		   union harness_answer *ret_first)
 {
@@ -362,8 +371,7 @@ bool harness_start(struct harness *harness, const struct harness_options *option
 	harness->launcher = fork();
 	MUST(harness->launcher >= 0);
 	if (harness->launcher == 0) {
-		(void)close(sockets[0]);
-		(void)close(report[0]);
+		close_others(&plan);
 		play_launcher(&plan);
 	}
 	harness->control_fd = sockets[0];
