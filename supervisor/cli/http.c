@@ -177,7 +177,7 @@ static int take_line(struct sp_cli_http_reader *reader, struct sp_err *err)
 	case SP_CLI_HTTP_DONE:
 		break;
 	}
-	sp_assert(!"a state without lines");
+	sp_assert(false); /* the others have no lines */
 	return -EPROTO;
 }
 

@@ -57,6 +57,8 @@ static struct answer read_all(const char *data, size_t len, size_t step)
 	return answer;
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *)data;

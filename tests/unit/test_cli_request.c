@@ -76,7 +76,7 @@ static int write_argv(const char *const *words)
 	size_t count = 0;
 
 	for (; words[count]; count++)
-		argv[count] = strdup(words[count]);
+		argv[count] = (char *)(uintptr_t)words[count];
 	return write_start((struct sp_cli_command){.argv = argv, .argc = count});
 }
 
