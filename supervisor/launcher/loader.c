@@ -402,10 +402,12 @@ void sp_loader_prepared(struct sp_launcher *launcher, const struct sp_spawn_answ
 	answer.value = loader->config->table->pool_count;
 	sp_launcher_answer(launcher, &answer, &loader->resolved_fd, 1);
 	loader->resolved_fd = -1;
-	if (launcher->current)
+	if (launcher->current) {
 		launcher->next = loader->config;
-	else
+	} else {
 		adopt(launcher, loader->config);
+		sp_binder_start(launcher); /* ready before the first bind waits for it */
+	}
 	finish(launcher);
 }
 
