@@ -151,6 +151,10 @@ static void check_unique(const struct parsed *parsed)
 	size_t size = parsed->count * sizeof(struct sample);
 	struct sample *sorted = malloc(size + 1);
 
+	if (parsed->count == 0) {
+		free(sorted);
+		return;
+	}
 	memcpy(sorted, parsed->samples, size);
 	qsort(sorted, parsed->count, sizeof(*sorted), compare_samples);
 	for (size_t i = 1; i < parsed->count; i++)
