@@ -31,7 +31,7 @@ SP_NORETURN static void fail(int control_fd, const char *stage, int status)
 		.status = status,
 	};
 
-	strncpy(record.stage, stage, sizeof(record.stage) - 1);
+	memcpy(record.stage, stage, SP_MIN(strlen(stage), sizeof(record.stage) - 1));
 	(void)sp_msg_send(control_fd, &record, sizeof(record), NULL, 0);
 	_exit(EXIT_FAILED);
 }

@@ -374,7 +374,7 @@ int main(int argc, char **argv)
 			launcher->compile_path = optarg;
 			break;
 		case 'V':
-			(void)printf("sandpool-launcher %s\n", SP_VERSION);
+			(void)dprintf(STDOUT_FILENO, "sandpool-launcher %s\n", SP_VERSION);
 			return EXIT_SUCCESS;
 		default:
 			return usage();

@@ -6,6 +6,7 @@
  */
 #include "supervisor/launcher/table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,8 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.instance = "fuzz",
 		.state_dir = "/fuzz",
 	};
-	(void)strcpy(pool->name, "fuzz");
-	(void)strcpy(pool->hostname, "fuzz");
+	(void)snprintf(pool->name, sizeof(pool->name), "%s", "fuzz");
+	(void)snprintf(pool->hostname, sizeof(pool->hostname), "%s", "fuzz");
 	pool->workload_uid = 1000;
 	pool->workload_gid = 1000;
 	pool->tmp_bytes = 1;

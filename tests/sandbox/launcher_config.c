@@ -162,7 +162,7 @@ Test(launcher_config, a_failed_reload_leaves_the_current_table)
 	cr_assert(reload(&play, text, sizeof(text)) == -EINVAL);
 	request = play_command(&play, SP_LAUNCHER_ADOPT_TABLE, 0, 0, 1);
 	play_expect_failure(&play, request, -ENOENT, NULL);
-	(void)strcat(table->instance, "x");
+	play_append(table->instance, sizeof(table->instance), "x");
 	play_write_table(&play, table);
 	cr_assert(reload(&play, text, sizeof(text)) == -EINVAL);
 	cr_assert(strstr(text, "cannot change by a reload"), "%s", text);

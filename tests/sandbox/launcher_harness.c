@@ -483,6 +483,14 @@ int play_mount(struct play_sandbox *sandbox, int mount_fd, const char *target)
 	return answer.status;
 }
 
+void play_append(char *text, size_t size, const char *more)
+{
+	size_t used = strlen(text);
+
+	MUST(used + strlen(more) < size);
+	(void)snprintf(text + used, size - used, "%s", more);
+}
+
 /* --- the host ------------------------------------------------------------------------------ */
 
 const char *play_read(const char *path, char *buffer, size_t size)

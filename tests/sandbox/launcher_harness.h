@@ -103,6 +103,9 @@ int play_shell(struct play_sandbox *sandbox, const char *script, char *buffer, s
 int play_exec_shell(struct play_sandbox *sandbox, const char *script, int cgroup_fd);
 int play_mount(struct play_sandbox *sandbox, int mount_fd, const char *target);
 
+/* Append to a text in a buffer of that size. */
+void play_append(char *text, size_t size, const char *more);
+
 /* Things of the host. */
 pid_t play_pid(int pidfd);
 int play_fd_count(pid_t pid);

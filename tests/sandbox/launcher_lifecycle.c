@@ -231,10 +231,10 @@ Test(launcher, shares_uid_ranges_with_another_instance)
 	table->uid_base = PLAY_UID_BASE + 0x2000000;
 	play_start(&first, table);
 	second = first;
-	(void)strcat(second.dir, "b");
-	(void)strcat(second.instance, "b");
+	play_append(second.dir, sizeof(second.dir), "b");
+	play_append(second.instance, sizeof(second.instance), "b");
 	cr_assert(mkdir(second.dir, 0755) == 0);
-	(void)strcat(table->instance, "b");
+	play_append(table->instance, sizeof(table->instance), "b");
 	(void)snprintf(table->state_dir, sizeof(table->state_dir), "%s/state", second.dir);
 	play_start(&second, table);
 	play_create(&first, 0, &a);
@@ -386,7 +386,7 @@ Test(launcher, a_second_one_of_the_instance_is_refused)
 	play_ready(&play, 0, &sandbox);
 	second = play;
 	/* Another state directory does not make it another instance. */
-	(void)strcat(table->state_dir, "2");
+	play_append(table->state_dir, sizeof(table->state_dir), "2");
 	play_write_table(&second, table);
 	play_exec(&second);
 	play_expect(&second, SP_LAUNCHER_CONFIG, play_hello(&second), &answer);

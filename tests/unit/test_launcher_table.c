@@ -22,8 +22,8 @@ static struct sp_table_mount *add_mount(struct sp_table_pool *pool, uint32_t kin
 	struct sp_table_mount *mount = &pool->mounts[pool->mount_count++];
 
 	mount->kind = kind;
-	(void)strncpy(mount->source, source, sizeof(mount->source) - 1);
-	(void)strncpy(mount->target, target, sizeof(mount->target) - 1);
+	(void)snprintf(mount->source, sizeof(mount->source), "%s", source);
+	(void)snprintf(mount->target, sizeof(mount->target), "%s", target);
 	return mount;
 }
 
@@ -42,14 +42,14 @@ static void make_table(void)
 	table->pool_count = 2;
 	table->uid_base = 65536;
 	table->uid_count = 100;
-	(void)strcpy(table->instance, "default");
-	(void)strcpy(table->state_dir, "/var/lib/sandpool");
+	(void)snprintf(table->instance, sizeof(table->instance), "%s", "default");
+	(void)snprintf(table->state_dir, sizeof(table->state_dir), "%s", "/var/lib/sandpool");
 	for (int i = 0; i < 2; i++) {
 		struct sp_table_pool *pool = &pools[i];
 		struct sp_table_mount *file;
 
-		(void)strcpy(pool->name, i == 0 ? "a" : "b");
-		(void)strcpy(pool->hostname, "sandbox");
+		(void)snprintf(pool->name, sizeof(pool->name), "%s", i == 0 ? "a" : "b");
+		(void)snprintf(pool->hostname, sizeof(pool->hostname), "%s", "sandbox");
 		pool->workload_uid = 1000;
 		pool->workload_gid = 1000;
 		pool->max_sandboxes = 10;
@@ -116,7 +116,7 @@ static void text(char *field, size_t field_size, const char *value, const char *
 	char saved[SP_TABLE_PATH_MAX];
 
 	memcpy(saved, field, field_size);
-	(void)strncpy(field, value, field_size);
+	(void)snprintf(field, field_size, "%s", value);
 	if (name)
 		bad(name);
 	else
@@ -273,7 +273,7 @@ Test(launcher_table, mounts)
 	bad("target");
 	pool->mounts[3].kind = SP_MOUNT_SYMLINK;
 	bad("source");
-	(void)strcpy(pool->mounts[3].source, "..");
+	(void)snprintf(pool->mounts[3].source, sizeof(pool->mounts[3].source), "%s", "..");
 	good();
 	memset(pool->mounts[3].source, 'a', sizeof(pool->mounts[3].source));
 	bad("source");
