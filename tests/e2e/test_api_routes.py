@@ -35,6 +35,7 @@ class Routes(SandpoolCase):
                                    {name.replace("_", "-"): value for name, value in headers.items()})
 
     def test_health(self):
+        self.daemon.wait_settled()
         for path, text in (("/healthz", b"ok\n"), ("/readyz", b"ready\n")):
             response = self.ask("GET", path)
             self.assertEqual((response.status, response.body), (200, text))
