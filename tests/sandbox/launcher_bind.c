@@ -373,6 +373,29 @@ Test(launcher_bind, nothing_propagates_to_the_host)
 	cr_assert(own_mount_lines() == before);
 }
 
+/* The other direction: what the host mounts later stays the host's. */
+Test(launcher_bind, later_mounts_of_the_host_stay_outside)
+{
+	struct play play;
+	struct play_sandbox sandbox;
+	char output[256];
+	char path[256];
+	int fd;
+
+	own_namespace();
+	begin(&play, &sandbox);
+	fd = bound(&play, &sandbox, ROOT_USUAL, "session", 0);
+	cr_assert(play_mount(&sandbox, fd, "/workspace/a") == 0);
+	sp_fd_close(&fd);
+	mount_below(&play, 0);
+	cr_assert(play_shell(&sandbox, "grep -c workspace/a /proc/self/mountinfo", output,
+			     sizeof(output)) == 0);
+	cr_assert_str_eq(output, "1\n");
+	(void)snprintf(path, sizeof(path), "%s/work/session/sub", play.dir);
+	cr_assert(umount2(path, MNT_DETACH) == 0);
+	end(&play, &sandbox);
+}
+
 Test(launcher_bind, many_binds_leave_no_descriptor)
 {
 	struct play play;

@@ -7,6 +7,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
@@ -399,6 +400,30 @@ Test(launcher, a_second_one_of_the_instance_is_refused)
 	cr_assert(!play_wait_end(sandbox.pidfd, 0) && play_cgroups(&play) > 0);
 	end(&play);
 	free(table);
+}
+
+/* B-022, B-058, B-069: nothing of the launcher's own process comes along. */
+Test(launcher, hands_down_nothing_of_its_own)
+{
+	const gid_t groups[] = {4, 24};
+	struct play play;
+	struct play_sandbox sandbox;
+	char path[64];
+	char text[4096];
+
+	cr_assert(setgroups(2, groups) == 0);
+	cr_assert(signal(SIGCHLD, SIG_IGN) != SIG_ERR && signal(SIGUSR1, SIG_IGN) != SIG_ERR);
+	begin(&play);
+	cr_assert(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
+	play_ready(&play, 0, &sandbox);
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", play_pid(sandbox.pidfd));
+	(void)play_read(path, text, sizeof(text));
+	cr_assert(strstr(text, "\nGroups:\t \n"), "%s", text);
+	cr_assert((strtoull(strstr(text, "SigIgn:") + 7, NULL, 16) &
+		   (1ull << (SIGCHLD - 1) | 1ull << (SIGUSR1 - 1))) == 0,
+		  "%s", text);
+	(void)play_kill(&play, &sandbox);
+	end(&play);
 }
 
 /* B-064, and the promise that a kill needs no thaw. */
