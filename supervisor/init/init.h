@@ -12,8 +12,9 @@
 
 #include <sys/types.h>
 
-#define INIT_GRACE_MS    INT64_C(5000) /* init's own deadline is this much after the sandbox's */
-#define INIT_PRIVATE_DIR ".init"       /* in the root, 0700: init's own view of proc */
+#define INIT_GRACE_MS     INT64_C(5000) /* init's own deadline is this much after the sandbox's */
+#define INIT_PRIVATE_DIR  ".init"       /* in the root, 0700: init's own view of proc */
+#define INIT_PRIVATE_PATH "/" INIT_PRIVATE_DIR
 
 enum init_kill_state {
 	INIT_KILL_NONE,

@@ -37,7 +37,7 @@ static bool is_below(const char *path, const char *top)
 
 static bool forbidden(const struct init *init, const char *target)
 {
-	static const char *const never[] = {"/proc", "/dev", "/etc", "/sys", "/" INIT_PRIVATE_DIR};
+	static const char *const never[] = {"/proc", "/dev", "/etc", "/sys", INIT_PRIVATE_PATH};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(never); i++)
 		if (is_below(target, never[i]))
