@@ -167,6 +167,19 @@ void sp_pool_drain(struct sp_pool *pool, int64_t now_ms)
 	sp_pool_leave(pool);
 }
 
+void sp_pool_leave_host(struct sp_pool *pool, int64_t now_ms)
+{
+	int64_t now = sp_pool_enter(pool, now_ms);
+
+	/* Not to be started again by what the store says of the pool. */
+	pool->shut_down = true;
+	if (pool->lifecycle == SP_POOL_LIFE_NOT_STARTED)
+		pool->lifecycle = SP_POOL_LIFE_STOPPED;
+	else if (pool->lifecycle == SP_POOL_LIFE_RUNNING)
+		drain(pool, now);
+	sp_pool_leave(pool);
+}
+
 /* New sizes: what is too much goes with the next tick, more only with the store's consent. */
 static void resized(struct sp_pool *pool, int64_t now_ms)
 {

@@ -185,6 +185,9 @@ int sp_pool_resize(struct sp_pool *pool, int64_t max_idle, int64_t max_total, in
 /* Stop creating and handing out; idle ones are killed, leased ones live to their end. Waiters get
  * POOL_NOT_RUNNING. sp_pool_start() undoes it. */
 void sp_pool_drain(struct sp_pool *pool, int64_t now_ms);
+/* The same for this host alone, which leaves the pool (the daemon stops, its configuration no
+ * longer names the pool): the store's intent for the pool of all hosts stays as it is. */
+void sp_pool_leave_host(struct sp_pool *pool, int64_t now_ms);
 /* Kill what is idle now, return how many; the pool refills (resize to 0 first to keep it empty). */
 uint32_t sp_pool_release_idle(struct sp_pool *pool, int64_t now_ms);
 /* Fence, kill all (leased ones with reason drained), leave a tombstone in the store. */

@@ -110,7 +110,6 @@ static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
 
 	exec->number = exec->record->header.exec;
 	exec->state = EXEC_SENT;
-	exec->started_ns = sp_clock_boot_ns();
 	exec->oom_at_start = link->oom_kills;
 	exec->in_cgroup = cgroup != NULL;
 	exec->cgroup_number = cgroup ? cgroup->number : 0;
@@ -136,6 +135,7 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 		if (exec->strings_fd >= 0)
 			pass(&passed, exec->strings_fd, false);
 		fill_in(exec, cgroup);
+		exec->started_ns = sp_clock_boot_ns();
 		status = sandbox_send(exec->sandbox, exec->record, exec->record_len, passed.fds,
 				      passed.count);
 		if (status < 0)

@@ -234,7 +234,7 @@ static void apply(struct reload *reload)
 		sp_log(SP_LOG_INFO, "pool removed from the configuration, draining", "pool=%s",
 		       pool->config->policy.name);
 		pool->removed = true;
-		sp_pool_drain(pool->policy, now_ms);
+		sp_pool_leave_host(pool->policy, now_ms);
 		daemon_pool_touch(pool);
 	}
 	for (size_t i = 0; i < new->pool_count; i++) {

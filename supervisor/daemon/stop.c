@@ -94,7 +94,7 @@ void sp_daemon_stop(struct sp_service *service)
 	sp_timer_set(&service->timers, &service->stop_timer,
 		     now_ms + service->config->config->shutdown_timeout_ms);
 	for (size_t i = 0; i < service->pool_count; i++) {
-		sp_pool_drain(service->pools[i]->policy, now_ms);
+		sp_pool_leave_host(service->pools[i]->policy, now_ms);
 		daemon_pool_touch(service->pools[i]);
 	}
 	stop_progress(service);
