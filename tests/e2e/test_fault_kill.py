@@ -76,6 +76,8 @@ class Load:
             except (OSError, http.client.HTTPException, t.StreamClosed):
                 self.closed += 1
                 time.sleep(0.02)
+            except Exception as error:  # pylint: disable=broad-except
+                self.wrong.append((word, repr(error)))
 
 
 class Kill(Case):
