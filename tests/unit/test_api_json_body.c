@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static json_t *parse(const char *text)
@@ -130,11 +131,10 @@ Test(api_json_body, wrong_types_are_errors_and_null_is_one)
 		for (size_t j = 0; j < SP_ARRAY_SIZE(values); j++) {
 			int64_t place[2] = {0};
 			const struct sp_member member = {"m", cases[i].type, place, 0, 1000000};
-			char text[64] = "{\"m\": ";
+			char text[64];
 			json_t *root;
 
-			strcat(text, values[j]);
-			strcat(text, "}");
+			(void)snprintf(text, sizeof(text), "{\"m\": %s}", values[j]);
 			root = parse(text);
 			cr_assert((sp_body_read(root, "", &member, 1, NULL) == 0) ==
 					  (strchr(cases[i].legal, '0' + (int)j) != NULL),

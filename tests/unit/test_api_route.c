@@ -6,6 +6,7 @@
 #include "supervisor/api/api_private.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ID "0123456789abcdefghjk"
@@ -142,9 +143,9 @@ Test(api_route, ids_that_can_be_no_sandbox_are_known_before_any_lookup)
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(ids); i++) {
 		struct sp_route_match match;
-		char path[128] = "/v1/sandboxes/";
+		char path[128];
 
-		strcat(path, ids[i]);
+		(void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", ids[i]);
 		cr_assert(find("GET", path, &match) == SP_ROUTE_BAD_SANDBOX, "%s", ids[i]);
 	}
 }
