@@ -638,6 +638,9 @@ class Daemon:
         run = f"{self.directory}/run"
         if os.path.isdir(run):
             found += [f"file {run}/{name}" for name in os.listdir(run)]
+        found += [f"file {path}" for top in ("/run", "/var/lib", "/var/run", "/tmp")
+                  for path in glob.glob(f"{top}/sandpool*/*{self.instance}*")
+                  if not path.startswith(self.directory)]
         # The state directory keeps what a restart needs (flat files), never anything of a sandbox.
         for directory, subdirectories, _files in os.walk(f"{self.directory}/state"):
             found += [f"directory {directory}/{name}" for name in subdirectories]
