@@ -51,6 +51,16 @@ static void write_text(const char *path, long number)
 	cr_assert_eq(close(fd), 0);
 }
 
+static bool file_is_empty(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char byte;
+	bool empty = read(fd, &byte, 1) == 0;
+
+	(void)close(fd);
+	return empty;
+}
+
 /* Start a shell script on /dev/null and wait for STARTED. */
 static uint32_t start(const char *script)
 {
@@ -76,7 +86,8 @@ static int kill_exec(uint32_t exec)
 		cr_assert(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS) > 0);
 		exited = exited || answer.header.type == SP_INIT_EXITED;
 	} while (answer.header.type != SP_INIT_KILLED);
-	cr_assert(exited == (answer.status.status == 0));
+	cr_assert(exited == (answer.status.status == 0), "exited %d, stage '%s': %s", exited,
+		  answer.status.stage, strerror(-answer.status.status));
 	return answer.status.status;
 }
 
@@ -84,7 +95,7 @@ static void expect_alone(void)
 {
 	harness_shell(&harness, "ls /proc | grep -cE '^[0-9]+$'", &result);
 	/* init, the shell, ls, grep. */
-	cr_assert_str_eq(result.output, "4\n");
+	cr_assert_str_eq(result.output, "4\n", "%s%s", result.output, result.stage);
 }
 
 Test(init_kill, takes_everything_that_hid)
@@ -136,7 +147,7 @@ Test(init_kill, an_unknown_exec_is_told)
 
 Test(init_kill, beats_a_fork_bomb)
 {
-	uint32_t exec = start("f() { f | f & }; ulimit -u 200; f; while :; do :; done");
+	uint32_t exec = start("f() { f | f & }; ulimit -p 200; f; while :; do :; done");
 	int64_t start_ms = sp_clock_boot_ms();
 
 	cr_assert_eq(kill_exec(exec), 0);
@@ -353,6 +364,10 @@ Test(init_storm, a_stopped_start_is_given_up_after_a_second)
 	cr_assert_eq(answer.status.status, -ETIMEDOUT);
 	cr_assert(sp_clock_boot_ms() - start_ms >= 1000);
 	cr_assert(sp_clock_boot_ms() - start_ms < 3000);
+	/* And it is dead, frozen or not. */
+	(void)snprintf(path, sizeof(path), "%s/cgroup.procs", sub);
+	while (!file_is_empty(path))
+		cr_assert(sp_clock_boot_ms() - start_ms < HARNESS_WAIT_MS);
 	(void)close(fds[3]);
 	(void)close(null_fd);
 	remove_cgroups(top, sub);
