@@ -20,8 +20,8 @@
  *	/empty/dir, /empty/file   sources of masks, read-only
  *	/pools/<n>/<i>   mount number i of pool n (BIND: its source, TREE: the finished tree), a
  *	                 directory or a file, read-only, nosuid, nodev
- *	/pools/<n>/dev   the minimal /dev: null zero full random urandom tty (mknod'ed as root, bound
- *	                 rootless), links fd stdin stdout stderr ptmx, directories pts and shm
+ *	/pools/<n>/dev   the minimal /dev: null zero full random urandom tty (mknod'ed as root,
+ *bound rootless), links fd stdin stdout stderr ptmx, directories pts and shm
  *
  * All of it is locked (it came from a more privileged mount namespace), so a mask cannot be taken
  * off even by root of the sandbox's user namespace.

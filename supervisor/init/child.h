@@ -42,7 +42,7 @@ struct init_child {
 	bool tty;
 	bool rootless;
 	bool direct;
-	pid_t parent;    /* DIRECT */
+	pid_t parent; /* DIRECT */
 	uid_t uid;
 	gid_t gid;
 	mode_t umask;
