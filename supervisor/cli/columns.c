@@ -19,6 +19,7 @@
 void sp_cli_columns_init(struct sp_cli_columns *table, const struct sp_cli_column *columns,
 			 size_t column_count)
 {
+	sp_assert(column_count > 0);
 	*table = (struct sp_cli_columns){.columns = columns, .column_count = column_count};
 }
 
@@ -124,18 +125,17 @@ static bool smartcols_open(struct smartcols *lib)
 static bool smartcols_fill(const struct smartcols *lib, struct libscols_table *view,
 			   const struct sp_cli_columns *table)
 {
-	struct libscols_line *line = NULL;
-
 	for (size_t i = 0; i < table->column_count; i++)
 		if (!lib->scols_table_new_column(view, table->columns[i].name, 0,
 						 table->columns[i].right ? SCOLS_FL_RIGHT : 0))
 			return false;
-	for (size_t i = 0; i < table->cell_count; i++) {
-		size_t column = i % table->column_count;
+	for (size_t row = 0; row < table->cell_count; row += table->column_count) {
+		struct libscols_line *line = lib->scols_table_new_line(view, NULL);
 
-		if (column == 0)
-			line = lib->scols_table_new_line(view, NULL);
-		if (!line || lib->scols_line_set_data(line, column, table->cells[i]) != 0)
+		for (size_t i = 0; line && i < table->column_count; i++)
+			if (lib->scols_line_set_data(line, i, table->cells[row + i]) != 0)
+				return false;
+		if (!line)
 			return false;
 	}
 	return true;

@@ -69,7 +69,7 @@ static int write_binds(struct sp_cli_json *json, const struct sp_cli_args *args,
 	sp_cli_json_key(json, "binds");
 	sp_cli_json_open(json, '[');
 	while ((text = sp_cli_args_next(args, option, &cursor))) {
-		struct sp_cli_bind bind;
+		struct sp_cli_bind bind = {.source = NULL};
 		int status = sp_cli_bind_parse(text, &bind, err);
 
 		if (status < 0)
@@ -201,7 +201,7 @@ static int write_user(struct sp_cli_json *json, const struct sp_cli_args *args,
 {
 	const char *text = option ? sp_cli_args_value(args, option) : NULL;
 	const char *rest;
-	int64_t uid;
+	int64_t uid = 0;
 	int64_t gid;
 
 	if (!text)

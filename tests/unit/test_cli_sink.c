@@ -19,7 +19,7 @@ static void teardown(void)
 	sp_cli_sink_done(&sink);
 }
 
-TestSuite(cli_sink, .fini = teardown);
+TestSuite(cli_sink, .fini = teardown, .timeout = 30);
 
 /* Write until it would block; how much went in. */
 static size_t fill(size_t step)

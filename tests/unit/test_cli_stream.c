@@ -54,7 +54,7 @@ static void teardown(void)
 	sp_buf_done(&result);
 }
 
-TestSuite(cli_stream, .init = setup, .fini = teardown);
+TestSuite(cli_stream, .init = setup, .fini = teardown, .timeout = 30);
 
 static void say(enum sp_frame_type type, const void *payload, size_t len)
 {
