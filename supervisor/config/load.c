@@ -22,6 +22,7 @@
 static int file_fault(struct sp_config_reader *reader, const char *path, int status,
 		      const char *what)
 {
+	sp_assert(status < 0);
 	sp_config_fault_in(reader, path, 0, "%s: %s", what, strerrordesc_np(-status));
 	return status;
 }
@@ -103,8 +104,8 @@ int sp_config_read_file(struct sp_config_reader *reader, const char *path, size_
 
 static void load_source(struct sp_config_reader *reader, const char *path)
 {
-	char *text;
-	size_t len;
+	char *text = NULL;
+	size_t len = 0;
 	int status = sp_config_read_file(reader, path, SP_CONFIG_FILE_MAX, false, &text, &len);
 
 	if (status == 0)

@@ -95,21 +95,18 @@ static json_t *parse_source(struct sp_config_reader *reader, struct sp_config_so
 
 void sp_config_add_source(struct sp_config_reader *reader, const char *name, char *text, size_t len)
 {
-	struct sp_config_source *source = &reader->sources[reader->source_count];
+	struct sp_config_source source = {.name = strdup(name), .text = text, .len = len};
 	json_t *json;
 
 	sp_assert(reader->source_count < SP_ARRAY_SIZE(reader->sources));
-	source->name = strdup(name);
-	source->text = text;
-	source->len = len;
-	if (!source->name) {
+	if (!source.name) {
 		free(text);
-		*source = (struct sp_config_source){0};
 		reader->status = -ENOMEM;
 		return;
 	}
-	reader->source_count++;
-	json = parse_source(reader, source);
+	reader->sources[reader->source_count++] = source;
+	/* The name is kept in reader->sources; the analyzer does not follow it there. */
+	json = parse_source(reader, &source); /* NOLINT(clang-analyzer-unix.Malloc) */
 	if (!json) {
 		reader->unparsed = true;
 		return;
@@ -270,6 +267,7 @@ int sp_config_read(struct sp_config_reader *reader, struct sp_config **ret_confi
 		return reader->status;
 	if (reader->faults->count > 0 || reader->faults->more)
 		return -EINVAL;
+	sp_assert(reader->config); /* a source that was no JSON left a fault */
 	fill_generations(reader->config);
 	*ret_config = reader->config;
 	reader->config = NULL;

@@ -258,6 +258,7 @@ static struct series *other_series(struct sp_metric *metric)
 
 	struct series *known = *find_slot(metric, other, hash_labels(metric, other));
 
+	sp_assert(metric->label_count <= SP_METRIC_LABELS_MAX);
 	if (known)
 		return known;
 	if (!metric->other)
