@@ -134,8 +134,8 @@ static void check_place(struct world *world, struct place *place)
 		   "%s has %u idle + %u creating, max_idle %u + %u waiters + %u to be replaced",
 		   place->config.name, census.idle, census.creating, place->max_idle, waiters,
 		   census.replaced);
-	SIM_EXPECT(world, census.creating <= place->most_creating, "%s creates %u at once",
-		   place->config.name, census.creating);
+	SIM_EXPECT(world, census.creating <= place->most_warming + place->most_direct,
+		   "%s creates %u at once", place->config.name, census.creating);
 }
 
 void sim_check(struct world *world)

@@ -32,9 +32,19 @@ static void dies(struct world *world, struct event *event)
 	sp_pool_died(box->place->pool, box->sandbox, world->now);
 }
 
+static uint32_t idle_of(const struct place *place)
+{
+	struct sp_pool_snapshot snapshot;
+
+	sp_pool_snapshot(place->pool, place->world->now, &snapshot);
+	return snapshot.idle;
+}
+
 static void becomes_ready(struct world *world, struct event *event)
 {
 	struct box *box = SP_CONTAINER_OF(event, struct box, life);
+	struct place *place = box->place;
+	uint32_t before = idle_of(place);
 
 	if (!box->ended) {
 		box->state = BOX_ALIVE;
@@ -47,7 +57,10 @@ static void becomes_ready(struct world *world, struct event *event)
 		}
 	}
 	sim_say(world, "ready %s%s", box->sandbox->id, box->ended ? " (too late)" : "");
-	sp_pool_created(box->place->pool, box->sandbox, world->now);
+	sp_pool_created(place->pool, box->sandbox, world->now);
+	SIM_EXPECT(world, idle_of(place) <= SP_MAX(before, place->max_idle),
+		   "%s lets one become idle beyond max_idle %u", place->config.name,
+		   place->max_idle);
 }
 
 static void fails(struct world *world, struct event *event)

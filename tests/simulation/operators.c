@@ -43,8 +43,8 @@ void operator_configure(struct place *place)
 	config->tick_ms = ONE_OF(world, 500, 1000);
 	config->kill_retry_ms = ONE_OF(world, 100, 2000);
 	config->drain_timeout_ms = ONE_OF(world, -1, 0, 5000);
-	place->most_creating = SP_MAX(place->most_creating,
-				      config->warmup_concurrency + config->max_direct_creates);
+	place->most_warming = SP_MAX(place->most_warming, config->warmup_concurrency);
+	place->most_direct = SP_MAX(place->most_direct, config->max_direct_creates);
 }
 
 static void resize(struct place *place)
@@ -65,23 +65,11 @@ static void resize(struct place *place)
 	SIM_EXPECT(world, (status < 0) == place->destroyed, "resize returned %d", status);
 }
 
-static void reconfigure(struct place *place)
+static void apply(struct place *place)
 {
 	struct world *world = place->world;
-	struct sp_pool_config before = place->config;
 	struct sp_err err;
 
-	if (place->destroyed)
-		return;
-	operator_configure(place);
-	/* What bounds the life of an idle one changes only together with what it is made of. */
-	if (sim_chance(world, 500)) {
-		place->config.spec_generation++;
-	} else {
-		place->config.idle_timeout_ms = before.idle_timeout_ms;
-		place->config.acquire_min_remaining_ttl_ms = before.acquire_min_remaining_ttl_ms;
-		place->config.refresh_margin_ms = before.refresh_margin_ms;
-	}
 	sim_say(world, "-- reconfigure %s, generation %llu", place->config.name,
 		(unsigned long long)place->config.spec_generation);
 	SIM_EXPECT(world, sp_pool_config_resolve(&place->config, &err) == 0, "%s", err.message);
@@ -89,6 +77,35 @@ static void reconfigure(struct place *place)
 	place->max_total = place->config.max_total;
 	SIM_EXPECT(world, sp_pool_reconfigure(place->pool, &place->config, world->now, &err) == 0,
 		   "%s", err.message);
+}
+
+void operator_reloads(struct place *place)
+{
+	if (place->destroyed)
+		return;
+	/* A reload brings the configured sizes back: keep those that are in force. */
+	place->config.max_idle = place->max_idle;
+	place->config.max_total = place->max_total;
+	place->config.spec_generation++;
+	apply(place);
+}
+
+static void reconfigure(struct place *place)
+{
+	struct sp_pool_config before = place->config;
+
+	if (place->destroyed)
+		return;
+	operator_configure(place);
+	/* What bounds the life of an idle one changes only together with what it is made of. */
+	if (sim_chance(place->world, 500)) {
+		place->config.spec_generation++;
+	} else {
+		place->config.idle_timeout_ms = before.idle_timeout_ms;
+		place->config.acquire_min_remaining_ttl_ms = before.acquire_min_remaining_ttl_ms;
+		place->config.refresh_margin_ms = before.refresh_margin_ms;
+	}
+	apply(place);
 }
 
 static struct box *any_box(struct place *place)

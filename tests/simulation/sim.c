@@ -15,7 +15,8 @@
 #define STEPS          900
 #define SEEDS_DEFAULT  2000
 #define TICKS_PER_STEP 4000 /* more without time passing is a spin */
-#define QUIET_MS       (6 * 60 * SP_MS_PER_S)
+#define QUIET_MS       (3 * 60 * SP_MS_PER_S)
+#define RELOAD_MS      (2 * SP_MS_PER_S)
 #define DRAIN_MS       (10 * 60 * SP_MS_PER_S)
 
 static uint64_t current_seed;
@@ -212,13 +213,21 @@ static void open_place(struct world *world, struct place *place, size_t number)
 	SIM_EXPECT(world, sp_pool_start(place->pool, world->now, &err) == 0, "%s", err.message);
 }
 
-/* Everything works again and nobody asks: pools fill up and stay full. */
-static void expect_full(const struct world *world, struct place *place)
+static bool roomy(const struct place *place)
 {
-	const struct sp_pool_config *config = &place->config;
+	return place->max_total == 0 || place->max_total > 2 * place->max_idle;
+}
+
+static bool fast(const struct place *place)
+{
+	return place->config.create_rate <= 0 &&
+	       place->config.warmup_concurrency >= place->max_idle;
+}
+
+/* Everything works again and nobody asks: pools are full. */
+static void expect_full(const struct world *world, const struct place *place)
+{
 	struct sp_pool_snapshot snapshot;
-	bool roomy = place->max_total == 0 || place->max_total > 2 * place->max_idle;
-	bool fast = config->create_rate <= 0 && config->warmup_concurrency >= place->max_idle;
 
 	sp_pool_snapshot(place->pool, world->now, &snapshot);
 	if (place->destroyed)
@@ -226,15 +235,55 @@ static void expect_full(const struct world *world, struct place *place)
 	/* With nothing to create there is no success that could end a degradation. */
 	SIM_EXPECT(world,
 		   snapshot.lifecycle == SP_POOL_LIFE_RUNNING &&
-			   (!snapshot.degraded || place->max_idle == 0),
-		   "%s did not recover: %s", config->name, snapshot.last_error);
-	SIM_EXPECT(world, snapshot.leased == 0, "%s still has leases", config->name);
-	if (roomy)
+			   ((!snapshot.degraded && !snapshot.circuit_open) || place->max_idle == 0),
+		   "%s did not recover: %s", place->config.name, snapshot.last_error);
+	SIM_EXPECT(world, snapshot.leased == 0, "%s still has leases", place->config.name);
+	if (roomy(place))
 		SIM_EXPECT(world,
 			   snapshot.idle + snapshot.creating >=
-				   (fast ? place->max_idle : SP_MIN(place->max_idle, 1U)),
-			   "%s has %u idle and %u creating, wants %u", config->name, snapshot.idle,
-			   snapshot.creating, place->max_idle);
+				   (fast(place) ? place->max_idle : SP_MIN(place->max_idle, 1U)),
+			   "%s has %u idle and %u creating, wants %u", place->config.name,
+			   snapshot.idle, snapshot.creating, place->max_idle);
+}
+
+/* A reload reaches every sandbox that nobody holds. */
+static void expect_one_spec(const struct world *world, const struct place *place)
+{
+	if (!fast(place))
+		return;
+	SP_LIST_FOREACH (link, &place->boxes) {
+		const struct box *box = SP_CONTAINER_OF(link, struct box, link);
+
+		SIM_EXPECT(world, box->ended || box->generation == place->config.spec_generation,
+			   "%s is still of generation %llu", box->sandbox->id,
+			   (unsigned long long)box->generation);
+	}
+}
+
+/* Make before break: what is near its end is replaced in time. */
+static void expect_no_gap(const struct world *world, const struct place *place)
+{
+	struct sp_pool_snapshot snapshot;
+
+	if (place->destroyed || !roomy(place) || !fast(place) ||
+	    place->config.refresh_margin_ms == 0)
+		return;
+	sp_pool_snapshot(place->pool, world->now, &snapshot);
+	SIM_EXPECT(world, snapshot.idle == place->max_idle,
+		   "%s has %u idle of %u while all is well", place->config.name, snapshot.idle,
+		   place->max_idle);
+}
+
+/* Let it pass while nothing is wrong: no pool may ever be short. */
+static void pass_without_gap(struct world *world, int64_t span_ms)
+{
+	int64_t until = world->now + span_ms;
+
+	while (world->now < until) {
+		pass(world, until);
+		for (size_t i = 0; i < world->place_count; i++)
+			expect_no_gap(world, &world->places[i]);
+	}
 }
 
 static void calm_down(struct world *world)
@@ -249,8 +298,14 @@ static void calm_down(struct world *world)
 				   sp_pool_start(world->places[i].pool, world->now, &err) == 0,
 				   "%s", err.message);
 	pass_all(world, QUIET_MS);
+	pass_without_gap(world, QUIET_MS);
 	for (size_t i = 0; i < world->place_count; i++)
+		operator_reloads(&world->places[i]);
+	pass_without_gap(world, RELOAD_MS);
+	for (size_t i = 0; i < world->place_count; i++) {
 		expect_full(world, &world->places[i]);
+		expect_one_spec(world, &world->places[i]);
+	}
 }
 
 static void close_place(struct world *world, struct place *place)

@@ -53,9 +53,9 @@ struct box {
 struct place {
 	struct world *world;
 	struct sp_pool *pool;
-	struct sp_pool_config config; /* the one in force */
-	uint32_t max_idle, max_total; /* after the operator's resizes */
-	uint32_t most_creating;       /* by any configuration that it had */
+	struct sp_pool_config config;       /* the one in force */
+	uint32_t max_idle, max_total;       /* after the operator's resizes */
+	uint32_t most_warming, most_direct; /* by any configuration that it had */
 	bool destroyed;
 	struct sp_list boxes;
 	int64_t permanent_until_ms; /* creations fail permanently until then */
@@ -132,6 +132,8 @@ bool client_pending(const struct client *client);
 /* operators.c */
 void operator_configure(struct place *place);
 void operator_acts(struct world *world);
+/* The same configuration with another spec. */
+void operator_reloads(struct place *place);
 
 /* invariants.c */
 void sim_check(struct world *world);

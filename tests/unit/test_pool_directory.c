@@ -228,6 +228,24 @@ Test(directory, a_waiter_that_came_meanwhile_gets_it_when_it_is_listed)
 	fixture_close(&fix);
 }
 
+Test(directory, a_listing_does_not_go_to_a_waiter_whose_time_is_over)
+{
+	struct fixture fix;
+	struct sp_acquire_request request = fixture_request(1, SP_ACQUIRE_WAIT, 100);
+
+	open_script(&fix, 1);
+	fixture_start(&fix);
+	answer_share(&fix, 1, NULL);
+	(void)fixture_ready(&fix);
+	cr_assert(fixture_ask(&fix, &request, NULL) == 1);
+	fix.now += 100;
+	cr_assert(fail_fast(&fix, 2) < 0, "the pool has seen the time, no tick has run");
+	answer_publish(&fix, SP_STORE_LISTED, "");
+	cr_assert(fix.callbacks == 1 && fix.refused == SP_CODE_ACQUIRE_TIMEOUT);
+	cr_assert(fixture_snapshot(&fix).idle == 1);
+	fixture_close(&fix);
+}
+
 Test(directory, an_outage_lists_locally) /* P-070 … P-072 */
 {
 	struct fixture fix;

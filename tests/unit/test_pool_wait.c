@@ -97,12 +97,12 @@ Test(wait, ends_at_the_deadline_with_a_timeout)
 	fixture_init(&fix, 0);
 	fix.config.create_timeout_ms = 60000;
 	fixture_start(&fix);
-	cr_assert(queue(&fix, &note, 1, SP_ACQUIRE_WAIT, 5000, &pendings[0]) == 1);
-	fixture_run(&fix, 4999);
+	cr_assert(queue(&fix, &note, 1, SP_ACQUIRE_WAIT, 4321, &pendings[0]) == 1);
+	fixture_run(&fix, 4320);
 	cr_assert(note.number == 0);
 	fixture_run(&fix, 1);
 	cr_assert(note.refused == SP_CODE_ACQUIRE_TIMEOUT);
-	cr_assert(strcmp(fix.result, "timeout") == 0 && fix.waited == 5000);
+	cr_assert(strcmp(fix.result, "timeout") == 0 && fix.waited == 4321);
 	cr_assert(fix.killing_count == 1, "and the creation for it is called off");
 	fixture_close(&fix);
 }
@@ -190,6 +190,37 @@ Test(wait, cancelled_one_hears_nothing_more)
 	fixture_settle(&fix);
 	cr_assert(notes[0].number == 0 && notes[1].sandbox);
 	cr_assert(fix.ended[SP_END_EXCESS] == 1, "the second creation is called off");
+	fixture_close(&fix);
+}
+
+Test(wait, what_was_made_for_one_that_left_is_not_kept_beyond_max_idle)
+{
+	struct fixture fix;
+	struct note note = {0};
+
+	fixture_init(&fix, 0);
+	fixture_start(&fix);
+	cr_assert(queue(&fix, &note, 0, SP_ACQUIRE_WAIT, 5000, &pendings[0]) == 1);
+	fixture_run(&fix, 0);
+	sp_acquire_cancel(pendings[0], fix.now);
+	(void)fixture_ready(&fix); /* before any tick could call it off */
+	cr_assert(fixture_snapshot(&fix).idle == 0 && fix.ended[SP_END_EXCESS] == 1);
+	fixture_close(&fix);
+}
+
+Test(wait, an_acquire_never_runs_the_callback_of_another)
+{
+	struct fixture fix;
+	struct note late = {0}, other = {0};
+
+	fixture_init(&fix, 0);
+	fixture_start(&fix);
+	cr_assert(queue(&fix, &late, 1, SP_ACQUIRE_WAIT, 100, &pendings[0]) == 1);
+	fix.now += 100;
+	cr_assert(queue(&fix, &other, 2, SP_ACQUIRE_FAIL_FAST, 0, &pendings[1]) < 0);
+	cr_assert(late.number == 0);
+	sp_pool_tick(fix.pool, fix.now);
+	cr_assert(late.refused == SP_CODE_ACQUIRE_TIMEOUT);
 	fixture_close(&fix);
 }
 
