@@ -638,7 +638,7 @@ class Daemon:
         run = f"{self.directory}/run"
         if os.path.isdir(run):
             found += [f"file {run}/{name}" for name in os.listdir(run)]
-        found += [f"file {path}" for top in ("/run", "/var/lib", "/var/run", "/tmp")
+        found += [f"file {path}" for top in ("/run", "/var/lib", "/tmp")
                   for path in glob.glob(f"{top}/sandpool*/*{self.instance}*")
                   if not path.startswith(self.directory)]
         # The state directory keeps what a restart needs (flat files), never anything of a sandbox.
