@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -361,6 +362,50 @@ class Files(CliCase):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(10), 143)
         self.assertNothingLeased()
+
+
+class Binds(CliCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.top = tempfile.mkdtemp(prefix="sandpool-bind-", dir="/srv")
+        os.chmod(cls.top, 0o755)
+        cls.shared = f"{cls.top}/shared"
+        os.mkdir(cls.shared)
+        os.chown(cls.shared, 4321, 4321)
+        cls.config = {"pools": {"default": {"max_idle": 3, "allowed_binds": [cls.top]}}}
+        try:
+            super().setUpClass()
+        except BaseException:
+            shutil.rmtree(cls.top)
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        try:
+            super().tearDownClass()
+        finally:
+            shutil.rmtree(cls.top)
+
+    def test_rw_unless_said_and_the_target_is_the_second_part(self):
+        done = self.run_cli("--bind", f"{self.shared}:/data", "--", "sh", "-c", "echo x > /data/f")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(t.read_text(f"{self.shared}/f"), "x\n")
+
+    def test_ro_is_read_only_and_keeps_the_path(self):
+        done = self.run_cli("--bind", f"{self.shared}:/data:ro", "--", "sh", "-c",
+                            "echo x > /data/g")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertFalse(os.path.exists(f"{self.shared}/g"))
+
+    def test_two_binds_are_two(self):
+        done = self.run_cli("-b", f"{self.shared}:/data", "-b", f"{self.shared}:/mnt:ro", "--",
+                            "sh", "-c", "echo y > /data/h; cat /mnt/h")
+        self.assertEqual(done.stdout, b"y\n", done.stderr)
+
+    def test_outside_of_the_allowed_roots_is_refused(self):
+        done = self.run_cli("--bind", "/etc:/data", "true")
+        self.assertEqual(done.returncode, 125)
+        self.assertIn(b"BIND_REFUSED", done.stderr)
 
 
 class Exec(CliCase):
