@@ -52,7 +52,7 @@ static int spawn_binder(struct sp_launcher *launcher)
 		status = -ENOMEM;
 	}
 	if (status < 0) {
-		sp_fd_close(&binder->socket_fd);
+		sp_launcher_unwatch(launcher, &binder->socket_fd);
 		binder->helper = -1;
 		return status;
 	}
@@ -70,7 +70,7 @@ void sp_binder_start(struct sp_launcher *launcher)
 
 static void drop_binder(struct sp_launcher *launcher)
 {
-	sp_fd_close(&launcher->binder.socket_fd);
+	sp_launcher_unwatch(launcher, &launcher->binder.socket_fd);
 	launcher->binder.helper = -1;
 }
 

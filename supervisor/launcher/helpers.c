@@ -113,7 +113,7 @@ void sp_helper_event(struct sp_launcher *launcher, uint32_t index)
 	    waitid((idtype_t)P_PIDFD, (id_t)helper.pidfd, &info, WEXITED | WNOHANG) < 0 ||
 	    info.si_pid == 0)
 		return;
-	sp_fd_close(&launcher->helpers[index].pidfd);
+	sp_launcher_unwatch(launcher, &launcher->helpers[index].pidfd);
 	launcher->helpers[index].kind = 0;
 	if (helper.abandoned)
 		return;

@@ -296,6 +296,10 @@ unsigned int sp_helpers_stuck(const struct sp_launcher *launcher);
 /* main.c */
 int sp_launcher_watch(struct sp_launcher *launcher, int fd, enum sp_launcher_event event,
 		      uint32_t index, uint32_t events);
+/* Stop watching *fd and close it. Closing alone does not end the watch while another process holds
+ * a copy of the same open file, as the daemon does of every pidfd: epoll would report it for ever.
+ */
+void sp_launcher_unwatch(struct sp_launcher *launcher, int *fd);
 /* Kill everything and leave once it is gone. */
 void sp_launcher_stop(struct sp_launcher *launcher, const char *reason);
 

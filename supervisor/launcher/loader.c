@@ -84,7 +84,7 @@ static void finish(struct sp_launcher *launcher)
 
 	sp_fd_close(&loader->resolved_fd);
 	sp_fd_close(&loader->messages_fd);
-	sp_fd_close(&loader->source_fd);
+	sp_launcher_unwatch(launcher, &loader->source_fd);
 	sp_fd_close(&loader->spawner_source_fd);
 	sp_loader_init(loader);
 }
@@ -330,7 +330,7 @@ static void sources_ready(struct sp_launcher *launcher, const struct sp_source_r
 		return;
 	}
 	launcher->loader.state = SP_LOADER_PREPARING;
-	sp_fd_close(&launcher->loader.source_fd);
+	sp_launcher_unwatch(launcher, &launcher->loader.source_fd);
 	/* The spawner has room for one table beside the current one. */
 	sp_config_unref(launcher->next);
 	launcher->next = NULL;

@@ -48,6 +48,13 @@ int sp_launcher_watch(struct sp_launcher *launcher, int fd, enum sp_launcher_eve
 	return epoll_ctl(launcher->epoll_fd, EPOLL_CTL_ADD, fd, &watch) < 0 ? -errno : 0;
 }
 
+void sp_launcher_unwatch(struct sp_launcher *launcher, int *fd)
+{
+	if (*fd >= 0)
+		(void)epoll_ctl(launcher->epoll_fd, EPOLL_CTL_DEL, *fd, NULL);
+	sp_fd_close(fd);
+}
+
 void sp_launcher_stop(struct sp_launcher *launcher, const char *reason)
 {
 	if (launcher->stopping)

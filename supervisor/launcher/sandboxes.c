@@ -78,7 +78,7 @@ static struct sp_slot *take_slot(struct sp_launcher *launcher)
 static void free_slot(struct sp_launcher *launcher, struct sp_slot *slot)
 {
 	sp_list_remove(&slot->link);
-	sp_fd_close(&slot->pidfd);
+	sp_launcher_unwatch(launcher, &slot->pidfd);
 	sp_fd_close(&slot->lock_fd);
 	if (slot->counted != SP_LAUNCHER_NO_POOL)
 		launcher->live[slot->counted]--;
@@ -297,7 +297,7 @@ void sp_slots_exited(struct sp_launcher *launcher, uint32_t index)
 	    info.si_pid == 0)
 		return;
 	slot->wait_status = wait_status(&info);
-	sp_fd_close(&slot->pidfd);
+	sp_launcher_unwatch(launcher, &slot->pidfd);
 	sp_fd_close(&slot->lock_fd);
 	if (slot->retrying)
 		sp_list_remove(&slot->link);

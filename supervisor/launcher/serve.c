@@ -247,7 +247,7 @@ static void read_requests(struct sp_launcher *launcher)
 			continue;
 		}
 		if (got <= 0) {
-			sp_fd_close(&launcher->daemon_fd);
+			sp_launcher_unwatch(launcher, &launcher->daemon_fd);
 			sp_launcher_stop(launcher, "daemon is gone");
 			return;
 		}
@@ -264,7 +264,7 @@ void sp_launcher_daemon_event(struct sp_launcher *launcher, uint32_t events)
 	if (launcher->stopping || !has_room(launcher)) {
 		if ((events & (EPOLLHUP | EPOLLERR)) == 0)
 			return;
-		sp_fd_close(&launcher->daemon_fd);
+		sp_launcher_unwatch(launcher, &launcher->daemon_fd);
 		sp_launcher_stop(launcher, "daemon is gone");
 		return;
 	}

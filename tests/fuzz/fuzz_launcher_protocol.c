@@ -29,6 +29,12 @@ int sp_launcher_watch(struct sp_launcher *launcher, int fd, enum sp_launcher_eve
 	return 0;
 }
 
+void sp_launcher_unwatch(struct sp_launcher *launcher, int *fd)
+{
+	SP_UNUSED(launcher);
+	sp_fd_close(fd);
+}
+
 void sp_launcher_stop(struct sp_launcher *launcher, const char *reason)
 {
 	SP_UNUSED(reason);

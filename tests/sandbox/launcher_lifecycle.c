@@ -454,6 +454,44 @@ Test(launcher, kills_a_frozen_sandbox)
 	end(&play);
 }
 
+static unsigned long cpu_ticks(pid_t pid)
+{
+	char path[64];
+	char text[512];
+	const char *field;
+	unsigned long user = 0;
+	unsigned long system = 0;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	field = strrchr(play_read(path, text, sizeof(text)), ')');
+	cr_assert(field && sscanf(field, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+				  &user, &system) == 2);
+	return user + system;
+}
+
+/* B-241: the daemon still holds the pidfd of what has ended; epoll must have forgotten it. */
+Test(launcher, does_not_spin_on_what_has_ended)
+{
+	struct play play;
+	struct play_sandbox sandbox;
+	struct play_sandbox held;
+	unsigned long before;
+
+	begin(&play);
+	play_ready(&play, 0, &sandbox);
+	held = sandbox;
+	held.pidfd = dup(sandbox.pidfd);
+	held.control_fd = dup(sandbox.control_fd);
+	(void)play_kill(&play, &sandbox);
+	before = cpu_ticks(play.launcher);
+	(void)usleep(500000);
+	cr_assert(cpu_ticks(play.launcher) - before <= 2, "%lu ticks",
+		  cpu_ticks(play.launcher) - before);
+	end(&play);
+	sp_fd_close(&held.pidfd);
+	sp_fd_close(&held.control_fd);
+}
+
 /* B-065: one cgroup removed by hand costs one sandbox at most. */
 Test(launcher, survives_a_cgroup_that_vanishes)
 {
