@@ -117,6 +117,7 @@ static int leave_host(bool rootless, struct sp_err *err)
 	SP_AUTO_CLOSE int proc_fd = -1;
 	SP_AUTO_CLOSE int root_fd = -1;
 	SP_AUTO_CLOSE int newroot_fd = -1;
+	SP_AUTO_CLOSE int host_proc_fd = -1;
 	int status;
 
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -127,8 +128,10 @@ static int leave_host(bool rootless, struct sp_err *err)
 	root_fd = new_tmpfs("1m");
 	if (root_fd < 0)
 		return sp_err_set(err, root_fd, "mount a tmpfs");
-	/* /proc is the one directory that every host has. */
-	status = attach_at(AT_FDCWD, "/proc", false, root_fd);
+	/* The one directory that every host has. By its own descriptor: a mount point "below"
+	 * AT_FDCWD would be made in whatever directory we were started from. */
+	host_proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	status = host_proc_fd < 0 ? -errno : sp_mount_attach(root_fd, host_proc_fd);
 	if (status == 0 && rootless)
 		status = keep_device_nodes(root_fd);
 	if (status == 0)
