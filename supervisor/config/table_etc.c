@@ -1,7 +1,8 @@
 /*
- * The /etc of a sandbox with root "system": the few files that programs need to run, written here
- * or copied from the host, and read-only binds of folders that hold no secret. What is not named
- * here does not exist inside; a service's configuration, keys and accounts never do.
+ * The /etc of a sandbox whose root brings none: the few files that programs need, written here; and
+ * where the programs are the host's, files copied from it and read-only binds of folders that hold
+ * no secret. What is not named here does not exist inside; a service's configuration, keys and
+ * accounts never do.
  */
 #include "supervisor/config/table_mounts.h"
 
@@ -174,7 +175,18 @@ static int add_names(struct sp_table_builder *builder)
 	return add_text(builder, "/etc/resolv.conf", "", 0);
 }
 
-int sp_table_add_etc(struct sp_table_builder *builder)
+static int add_host_files(struct sp_table_builder *builder)
+{
+	int status = sp_table_mount(builder, SP_MOUNT_DIR, 0, 0755, "", "/etc/ssl");
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(copied) && status == 0; i++)
+		status = add_copied(builder, copied[i]);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(shown) && status == 0; i++)
+		status = add_matches(builder, shown[i]);
+	return status;
+}
+
+int sp_table_add_etc(struct sp_table_builder *builder, bool host_files)
 {
 	int status = sp_table_mount(builder, SP_MOUNT_TREE, 0, 0755, "", "/etc");
 
@@ -188,13 +200,9 @@ int sp_table_add_etc(struct sp_table_builder *builder)
 	if (status == 0)
 		status = add_names(builder);
 	if (status == 0)
-		status = sp_table_mount(builder, SP_MOUNT_DIR, 0, 0755, "", "/etc/ssl");
-	if (status == 0)
 		status = sp_table_mount(builder, SP_MOUNT_SYMLINK, 0, 0, "/proc/mounts",
 					"/etc/mtab");
-	for (size_t i = 0; i < SP_ARRAY_SIZE(copied) && status == 0; i++)
-		status = add_copied(builder, copied[i]);
-	for (size_t i = 0; i < SP_ARRAY_SIZE(shown) && status == 0; i++)
-		status = add_matches(builder, shown[i]);
+	if (status == 0 && host_files)
+		status = add_host_files(builder);
 	return status;
 }

@@ -31,7 +31,7 @@ int sp_table_mount(struct sp_table_builder *builder, enum sp_table_mount_kind ki
 
 /* All mounts of the pool under way. */
 int sp_table_add_root(struct sp_table_builder *builder);
-/* A synthesised /etc. */
-int sp_table_add_etc(struct sp_table_builder *builder);
+/* A synthesised /etc; host_files: with what the host's programs look for there. */
+int sp_table_add_etc(struct sp_table_builder *builder, bool host_files);
 
 #endif

@@ -400,7 +400,7 @@ static int add_system(struct sp_table_builder *builder, int root_fd)
 	int status = add_system_entries(builder, root_fd);
 
 	if (status == 0)
-		status = sp_table_add_etc(builder);
+		status = sp_table_add_etc(builder, true);
 	if (status == 0)
 		status = sp_table_mount(builder, SP_MOUNT_DIR, 0, 0755, "", "/var");
 	if (status == 0)
@@ -421,7 +421,7 @@ int sp_table_add_root(struct sp_table_builder *builder)
 		return fd;
 	status = system ? add_system(builder, fd) : add_entries(builder, fd, root);
 	if (status == 0 && !system && !has_entry(fd, "etc"))
-		status = sp_table_add_etc(builder);
+		status = sp_table_add_etc(builder, !directory);
 	if (status == 0)
 		status = add_places(builder);
 	if (status == 0)

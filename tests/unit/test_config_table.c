@@ -520,6 +520,8 @@ Test(config_table, an_image_shows_its_entries_and_gets_what_it_lacks)
 	cr_assert_str_eq(at(built.pool, "/bin")->source, "usr/bin");
 	cr_assert(index_of(built.pool, "/pipe") < 0);
 	is_at(built.pool, "/etc", SP_MOUNT_TREE, 0, 0755);
+	cr_assert(index_of(built.pool, "/etc/passwd") > 0);
+	cr_assert(index_of(built.pool, "/etc/ld.so.cache") < 0); /* of the host's libraries */
 	is_at(built.pool, "/var/tmp", SP_MOUNT_WRITABLE, 0, 01777);
 	has_places(built.pool);
 	done(&built);
