@@ -169,8 +169,7 @@ static void on_record(void *arg, const void *bytes, size_t len, int *fds, size_t
 	    !terminated(record->stage, sizeof(record->stage)) ||
 	    !terminated(record->text, sizeof(record->text))) {
 		sp_log(SP_LOG_ERROR, "malformed record from the launcher", "length=%zu", len);
-		sp_seq_close(&link->socket);
-		link->events->lost(link->arg, -EPROTO);
+		sp_seq_hang_up(&link->socket, -EPROTO);
 		return;
 	}
 	if (record->header.type == SP_LAUNCHER_GONE) {

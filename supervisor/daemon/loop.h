@@ -103,6 +103,8 @@ int sp_seq_send(struct sp_seq_link *link, const void *record, size_t len, const 
 		size_t fd_count);
 /* Read what is there now without waiting for the loop; for a peer that is known to be dead. */
 void sp_seq_drain(struct sp_seq_link *link);
+/* Treat it as broken with this status: on_hangup comes from inside, nothing after it. */
+void sp_seq_hang_up(struct sp_seq_link *link, int status);
 /* Idempotent. */
 void sp_seq_close(struct sp_seq_link *link);
 

@@ -51,7 +51,7 @@ static void watch(struct sp_seq_link *link)
 	(void)uv_poll_start(&link->poll, events, on_poll);
 }
 
-static void hang_up(struct sp_seq_link *link, int status)
+void sp_seq_hang_up(struct sp_seq_link *link, int status)
 {
 	if (link->hung_up || !link->open)
 		return;
@@ -92,7 +92,7 @@ static bool receive(struct sp_seq_link *link)
 	if (got == -EAGAIN)
 		return false;
 	if (got <= 0) {
-		hang_up(link, (int)got);
+		sp_seq_hang_up(link, (int)got);
 		return false;
 	}
 	link->on_record(link->arg, record, (size_t)got, fds, fd_count);
@@ -115,7 +115,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		int failed = flush(link);
 
 		if (failed < 0) {
-			hang_up(link, failed);
+			sp_seq_hang_up(link, failed);
 			return;
 		}
 	}
@@ -125,7 +125,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 				break;
 	}
 	if (status < 0 && link->open && !link->hung_up)
-		hang_up(link, status);
+		sp_seq_hang_up(link, status);
 }
 
 int sp_seq_open(struct sp_seq_link *link, uv_loop_t *loop, int fd, struct sp_err *err)

@@ -200,6 +200,17 @@ struct held {
 	struct sp_caller caller; /* its holder */
 };
 
+/* Where a caller's secret stays, though `held` is copied. */
+static inline const char *keep_secret(const char *secret)
+{
+	static char kept[64][SP_SECRET_LEN + 1];
+	static size_t next;
+	char *place = kept[next++ % SP_ARRAY_SIZE(kept)];
+
+	memcpy(place, secret, SP_SECRET_LEN + 1);
+	return place;
+}
+
 static inline void held_on_answer(void *arg, const struct sp_sandbox_info *info,
 				  const struct sp_err *err)
 {
@@ -214,7 +225,7 @@ static inline void held_on_answer(void *arg, const struct sp_sandbox_info *info,
 	(void)snprintf(held->id, sizeof(held->id), "%s", info->sandbox->id);
 	if (info->secret)
 		(void)snprintf(held->secret, sizeof(held->secret), "%s", info->secret);
-	held->caller.secret = held->secret;
+	held->caller.secret = keep_secret(held->secret);
 }
 
 static inline struct sp_service_acquire wish(const char *pool)

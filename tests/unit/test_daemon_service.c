@@ -459,7 +459,7 @@ Test(daemon_service, close_without_start_leaves_nothing)
 
 Test(daemon_service, loss_of_the_launcher_ends_the_daemon)
 {
-	struct live live;
+	static struct live live; /* never taken apart: the process would end now */
 	char path[64];
 	char text[256] = "";
 	long launcher = 0;
