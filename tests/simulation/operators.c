@@ -167,7 +167,10 @@ void operator_acts(struct world *world)
 		break;
 	case 3:
 		sim_say(world, "-- drain %s", place->config.name);
-		sp_pool_drain(place->pool, world->now);
+		if (sim_chance(world, 300))
+			sp_pool_leave_host(place->pool, world->now);
+		else
+			sp_pool_drain(place->pool, world->now);
 		break;
 	case 4:
 	case 5:

@@ -360,6 +360,28 @@ Test(lifecycle, an_operators_drain_survives_a_restart)
 	fixture_close(&second);
 }
 
+Test(lifecycle, a_host_that_leaves_tells_nobody)
+{
+	struct fixture first, second;
+
+	fixture_init(&first, 2);
+	fixture_warm(&first);
+	(void)fixture_take(&first, 1);
+	sp_pool_leave_host(first.pool, first.now);
+	cr_assert(first.ended[SP_END_DRAINED] == 1 && fixture_snapshot(&first).leased == 1);
+	fixture_settle(&first);
+	fixture_run(&first, 3000);
+	cr_assert(fixture_snapshot(&first).lifecycle == SP_POOL_LIFE_DRAINING);
+	first.own_store = false;
+	fixture_close(&first);
+	fixture_init(&second, 2);
+	second.store = first.store;
+	second.own_store = true;
+	fixture_warm(&second);
+	cr_assert(fixture_snapshot(&second).idle == 2, "the pool itself was not drained");
+	fixture_close(&second);
+}
+
 Test(lifecycle, release_idle_empties_and_the_pool_refills) /* P-141, P-151, P-156 */
 {
 	struct fixture fix;
