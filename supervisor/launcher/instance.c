@@ -1,19 +1,24 @@
 /*
- * Takes the locks of an instance. They are held by open descriptors and vanish with the process.
+ * Takes the locks of an instance. They are held by open descriptors and vanish with the process;
+ * the files go at a clean end.
  */
 #include "supervisor/launcher/instance.h"
 
 #include "pool/base/fd.h"
 #include "supervisor/sandbox/syscalls.h"
+#include "supervisor/sandbox/uid_slots.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The directory may be the daemon user's, who could have put a link there. */
+#define LOCK_ATTEMPTS 100u
+#define NAME_SPACE    80u /* an instance's name and ".lock" */
 #define RESOLVE_PLAIN (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
 static int open_dir(const char *path, mode_t mode, struct sp_err *err)
@@ -26,21 +31,59 @@ static int open_dir(const char *path, mode_t mode, struct sp_err *err)
 	return fd < 0 ? sp_err_set(err, -errno, "open directory '%s'", path) : fd;
 }
 
+/* A lock on what another launcher has just removed at its end locks nothing. */
+static bool removed(int fd)
+{
+	struct stat info;
+
+	return fstat(fd, &info) < 0 || info.st_nlink == 0;
+}
+
 static int lock_file(int dir_fd, const char *dir, const char *name, int *ret_fd, struct sp_err *err)
 {
-	SP_AUTO_CLOSE int fd = sp_sys_openat2(dir_fd, name, O_RDWR | O_CREAT, 0600, RESOLVE_PLAIN);
+	for (unsigned int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
+		SP_AUTO_CLOSE int fd =
+			sp_sys_openat2(dir_fd, name, O_RDWR | O_CREAT, 0600, RESOLVE_PLAIN);
 
-	if (fd < 0)
-		return sp_err_set(err, fd, "open lock file '%s/%s'", dir, name);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
-			return sp_err_set(err, -errno, "lock '%s/%s'", dir, name);
-		return sp_err_code(err, SP_CODE_CONFLICT, -EALREADY,
-				   "another launcher holds '%s/%s': an instance runs once", dir,
-				   name);
+		if (fd < 0)
+			return sp_err_set(err, fd, "open lock file '%s/%s'", dir, name);
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+			if (errno != EWOULDBLOCK)
+				return sp_err_set(err, -errno, "lock '%s/%s'", dir, name);
+			return sp_err_code(err, SP_CODE_CONFLICT, -EALREADY,
+					   "another launcher holds '%s/%s': an instance runs once",
+					   dir, name);
+		}
+		if (!removed(fd)) {
+			*ret_fd = sp_take_fd(&fd);
+			return 0;
+		}
 	}
-	*ret_fd = sp_take_fd(&fd);
-	return 0;
+	return sp_err_set(err, -EAGAIN, "lock '%s/%s'", dir, name);
+}
+
+/* Shared: whoever gets it exclusively is the last launcher, see sp_instance_remove(). */
+static int open_lock_dir(struct sp_err *err)
+{
+	const struct timespec pause = {.tv_nsec = SP_NS_PER_MS};
+
+	for (unsigned int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
+		SP_AUTO_CLOSE int fd = open_dir(SP_LOCK_DIR, 0700, err);
+
+		if (fd == -ENOENT)
+			continue;
+		if (fd < 0)
+			return fd;
+		if (flock(fd, LOCK_SH | LOCK_NB) == 0 && !removed(fd))
+			return sp_take_fd(&fd);
+		(void)nanosleep(&pause, NULL);
+	}
+	return sp_err_set(err, -EAGAIN, "lock directory '%s'", SP_LOCK_DIR);
+}
+
+static void lock_name(char *name, size_t size, const char *instance)
+{
+	(void)snprintf(name, size, "%s.lock", instance);
 }
 
 int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_instance *ret_instance,
@@ -50,7 +93,7 @@ int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_inst
 	SP_AUTO_CLOSE int lock_dir_fd = -1;
 	SP_AUTO_CLOSE int name_lock_fd = -1;
 	SP_AUTO_CLOSE int state_lock_fd = -1;
-	char name[sizeof(table->instance) + 16];
+	char name[NAME_SPACE];
 	int status;
 
 	if (state_fd < 0)
@@ -58,11 +101,11 @@ int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_inst
 	status = lock_file(state_fd, table->state_dir, "launcher.lock", &state_lock_fd, err);
 	if (status < 0)
 		return status;
-	lock_dir_fd = rootless ? sp_take_fd(&state_fd) : open_dir(SP_LOCK_DIR, 0700, err);
+	lock_dir_fd = rootless ? sp_take_fd(&state_fd) : open_lock_dir(err);
 	if (lock_dir_fd < 0)
 		return lock_dir_fd;
 	if (!rootless) {
-		(void)snprintf(name, sizeof(name), "%s.lock", table->instance);
+		lock_name(name, sizeof(name), table->instance);
 		status = lock_file(lock_dir_fd, SP_LOCK_DIR, name, &name_lock_fd, err);
 		if (status < 0)
 			return status;
@@ -71,4 +114,17 @@ int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_inst
 	ret_instance->name_lock_fd = sp_take_fd(&name_lock_fd);
 	ret_instance->state_lock_fd = sp_take_fd(&state_lock_fd);
 	return 0;
+}
+
+void sp_instance_remove(int lock_dir_fd, const char *name)
+{
+	char file[NAME_SPACE];
+
+	lock_name(file, sizeof(file), name);
+	(void)unlinkat(lock_dir_fd, file, 0);
+	/* A uid lock file may go only with its last user: two of them would lock nothing. */
+	if (flock(lock_dir_fd, LOCK_EX | LOCK_NB) == 0) {
+		(void)unlinkat(lock_dir_fd, SP_UID_SLOTS_FILE, 0);
+		(void)rmdir(SP_LOCK_DIR);
+	}
 }

@@ -23,4 +23,8 @@ struct sp_instance {
 int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_instance *ret_instance,
 		     struct sp_err *err);
 
+/* At a clean end, not rootless, every sandbox gone: the files of sp_instance_lock() in lock_dir_fd
+ * (borrowed); with the host's last launcher also the uid lock file and the directory. */
+void sp_instance_remove(int lock_dir_fd, const char *name);
+
 #endif

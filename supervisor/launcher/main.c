@@ -8,6 +8,7 @@
  * socket kills every sandbox. Its own death, however it comes, does the same through PDEATHSIG and
  * the life pipe; the next start sweeps what is left.
  */
+#include "supervisor/launcher/instance.h"
 #include "supervisor/launcher/launcher_private.h"
 
 #include "pool/base/clock.h"
@@ -153,6 +154,12 @@ static bool stopped(const struct sp_launcher *launcher)
 	return true;
 }
 
+static void remove_locks(const struct sp_launcher *launcher)
+{
+	if (launcher->current && !launcher->rootless && launcher->slots_used == 0)
+		sp_instance_remove(launcher->lock_dir_fd, launcher->current->table->instance);
+}
+
 static int run(struct sp_launcher *launcher)
 {
 	struct epoll_event events[EVENTS_PER_TURN];
@@ -165,6 +172,7 @@ static int run(struct sp_launcher *launcher)
 		sp_launcher_flush(launcher);
 		if (stopped(launcher)) {
 			sp_spawn_stop(launcher);
+			remove_locks(launcher);
 			return EXIT_SUCCESS;
 		}
 		count = epoll_wait(launcher->epoll_fd, events, EVENTS_PER_TURN, timeout);
