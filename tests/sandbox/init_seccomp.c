@@ -68,6 +68,14 @@ static const struct call calls[] = {
 	{"openat2", SYS_openat2, "-100, b'/', b, 1", ENOSYS, EINVAL},
 	{"open_tree", SYS_open_tree, "-100, b'/', 0x80000", EPERM, 0},
 	{"socket vsock", SYS_socket, "40, 1, 0", EAFNOSUPPORT, 0},
+	{"socket packet", SYS_socket, "17, 2, 0", EAFNOSUPPORT, EPERM},
+	{"socketpair packet", SYS_socketpair, "17, 2, 0, b", EAFNOSUPPORT, EPERM},
+	{"socketpair unix", SYS_socketpair, "1, 1, 0, b", 0, 0},
+	{"get_mempolicy", SYS_get_mempolicy, "0, 0, 0, 0, 0", EPERM, 0},
+	{"move_pages", SYS_move_pages, "0, 0, 0, 0, 0, 0", EPERM, 0},
+#ifdef __x86_64__
+	{"modify_ldt", SYS_modify_ldt, "0, b, 256", ENOSYS, 0},
+#endif
 	{"unknown call", 9999, "0", ENOSYS, ENOSYS},
 	{"fchmodat2 set-uid", 452, "-100, b'/tmp/sp-none', 0o4755, 0", EPERM, ENOENT},
 	{"getpid", SYS_getpid, "0", 0, 0},
