@@ -15,16 +15,15 @@
 
 #include "pool/base/fd.h"
 #include "pool/base/log.h"
+#include "supervisor/api/tls.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SWEEP_MS     1000
-#define PEM_FILE_MAX (1u << 20)
+#define SWEEP_MS 1000
 
 void sp_api_handle_opened(struct sp_api *api)
 {
@@ -33,10 +32,10 @@ void sp_api_handle_opened(struct sp_api *api)
 
 static void api_free(struct sp_api *api)
 {
-	for (size_t i = 0; i < api->listener_count; i++)
+	for (size_t i = 0; i < api->listener_count; i++) {
+		sp_tls_free(api->listeners[i].tls);
 		free(api->listeners[i].url_owned);
-	free(api->tls_certificate);
-	free(api->tls_key);
+	}
 	free(api);
 }
 
@@ -136,8 +135,12 @@ static void on_sweep(uv_timer_t *timer)
 {
 	struct sp_api *api = timer->data;
 
-	if (!api->closing)
-		sp_connection_sweep(api);
+	if (api->closing)
+		return;
+	sp_connection_sweep(api);
+	for (size_t i = 0; i < api->listener_count; i++)
+		if (api->listeners[i].tls)
+			sp_tls_sweep(api->listeners[i].tls, (int64_t)uv_now(api->loop));
 }
 
 /* ---- start ---- */
@@ -158,44 +161,6 @@ static int find_admin_group(struct sp_api *api, const struct sp_config *config, 
 	return 0;
 }
 
-/* A PEM file as text; *ret_text is malloc'ed. */
-static int read_pem(const char *path, char **ret_text, struct sp_err *err)
-{
-	SP_AUTO_CLOSE int fd = -1;
-	ssize_t len;
-	char *text;
-
-	if (!path || !path[0])
-		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EINVAL,
-				   "a tls:// address needs tls_certificate_file and tls_key_file");
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return sp_err_set(err, -errno, "open '%s'", path);
-	text = malloc(PEM_FILE_MAX + 1);
-	if (!text)
-		return sp_err_set(err, -ENOMEM, "read '%s'", path);
-	len = sp_read_all(fd, text, PEM_FILE_MAX + 1);
-	if (len < 0 || len > PEM_FILE_MAX) {
-		free(text);
-		return sp_err_set(err, len < 0 ? (int)len : -EFBIG, "read '%s'", path);
-	}
-	text[len] = '\0';
-	*ret_text = text;
-	return 0;
-}
-
-static int read_tls_files(struct sp_api *api, const struct sp_config *config, struct sp_err *err)
-{
-	int status;
-
-	if (api->tls_key)
-		return 0;
-	status = read_pem(config->tls_certificate_file, &api->tls_certificate, err);
-	if (status < 0)
-		return status;
-	return read_pem(config->tls_key_file, &api->tls_key, err);
-}
-
 static int add_listener(struct sp_api *api, const struct sp_config *config, const char *url,
 			struct sp_err *err)
 {
@@ -210,7 +175,8 @@ static int add_listener(struct sp_api *api, const struct sp_config *config, cons
 	status = sp_listen_open(url, config, api->have_admin_group, api->admin_gid, &listener->kind,
 				&listener->fd, err);
 	if (status == 0 && listener->kind == SP_LISTENER_TLS)
-		status = read_tls_files(api, config, err);
+		status = sp_tls_new(listener, config->tls_certificate_file, config->tls_key_file,
+				    &listener->tls, err);
 	return status;
 }
 
@@ -297,28 +263,26 @@ static struct MHD_Daemon *start_mhd(struct sp_listener *listener)
 {
 	struct sp_api *api = listener->api;
 	unsigned int flags = MHD_USE_EPOLL | MHD_ALLOW_UPGRADE;
-	const struct MHD_OptionItem tls_options[] = {
-		{MHD_OPTION_HTTPS_MEM_CERT, 0, api->tls_certificate},
-		{MHD_OPTION_HTTPS_MEM_KEY, 0, api->tls_key},
+	struct MHD_OptionItem socket_option[] = {
+		{MHD_OPTION_LISTEN_SOCKET, listener->fd, NULL},
 		{MHD_OPTION_END, 0, NULL},
 	};
-	const struct MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, NULL}};
-	bool tls = listener->kind == SP_LISTENER_TLS;
 
-	if (tls)
-		flags |= MHD_USE_TLS;
+	if (listener->tls) {
+		flags |= MHD_USE_NO_LISTEN_SOCKET;
+		socket_option[0].option = MHD_OPTION_END;
+	}
 	/* libmicrohttpd's own limit lies beyond ours so that it never stops accepting. */
 	return MHD_start_daemon(
 		flags, 0, accept_policy, listener, sp_request_access, listener,
-		MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-		MHD_OPTION_CONNECTION_LIMIT,
+		MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned int)(api->max_connections + SP_API_OVERFLOW_CONNECTIONS + 1),
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SP_API_CONNECTION_MEMORY,
 		MHD_OPTION_CONNECTION_TIMEOUT, SP_API_STALL_TIMEOUT_S, MHD_OPTION_NOTIFY_CONNECTION,
 		sp_connection_notify, listener, MHD_OPTION_NOTIFY_COMPLETED, sp_request_completed,
 		NULL, MHD_OPTION_URI_LOG_CALLBACK, sp_connection_request_line, NULL,
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
-		1, MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
+		1, MHD_OPTION_ARRAY, socket_option, MHD_OPTION_END);
 }
 
 static int listener_serve(struct sp_listener *listener, struct sp_err *err)
@@ -329,10 +293,9 @@ static int listener_serve(struct sp_listener *listener, struct sp_err *err)
 
 	listener->mhd = start_mhd(listener);
 	if (!listener->mhd)
-		return sp_err_set(
-			err, -EIO, "start the HTTP server on '%s'%s", listener->url,
-			listener->kind == SP_LISTENER_TLS ? " (certificate or key refused?)" : "");
-	listener->fd = -1; /* libmicrohttpd's now */
+		return sp_err_set(err, -EIO, "start the HTTP server on '%s'", listener->url);
+	if (!listener->tls)
+		listener->fd = -1; /* libmicrohttpd's now */
 	info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_EPOLL_FD);
 	sp_assert(info);
 	status = uv_poll_init(api->loop, &listener->poll, info->epoll_fd);
@@ -347,6 +310,11 @@ static int listener_serve(struct sp_listener *listener, struct sp_err *err)
 	status = uv_poll_start(&listener->poll, UV_READABLE, on_readable);
 	if (status < 0)
 		return sp_err_set(err, status, "poll the HTTP server on '%s'", listener->url);
+	if (listener->tls) {
+		status = sp_tls_serve(listener->tls, sp_take_fd(&listener->fd), err);
+		if (status < 0)
+			return status;
+	}
 	sp_log(SP_LOG_INFO, "listening", "address=%s", listener->url);
 	return 0;
 }
@@ -357,11 +325,6 @@ int sp_api_serve(struct sp_api *api, struct sp_err *err)
 
 	for (size_t i = 0; status == 0 && i < api->listener_count; i++)
 		status = listener_serve(&api->listeners[i], err);
-	if (api->tls_key) {
-		explicit_bzero(api->tls_key, strlen(api->tls_key));
-		free(api->tls_key);
-		api->tls_key = NULL;
-	}
 	if (status < 0)
 		return status;
 	(void)uv_timer_start(&api->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
@@ -389,6 +352,8 @@ static void listener_quiet(struct sp_listener *listener)
 	if (!listener->handles_open)
 		return;
 	listener->handles_open = false;
+	if (listener->tls)
+		sp_tls_quiet(listener->tls);
 	(void)uv_poll_stop(&listener->poll);
 	close_handle(listener->api, (uv_handle_t *)&listener->poll);
 	close_handle(listener->api, (uv_handle_t *)&listener->timer);
@@ -402,6 +367,8 @@ static void listener_stop(struct sp_listener *listener)
 	(void)MHD_run(listener->mhd);
 	MHD_stop_daemon(listener->mhd);
 	listener->mhd = NULL;
+	if (listener->tls)
+		sp_tls_close(listener->tls);
 	sp_listen_remove(listener->url);
 }
 

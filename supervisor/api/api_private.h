@@ -40,6 +40,7 @@
 #define SP_API_BACKLOG              511
 
 struct sp_api_stream;
+struct sp_tls;
 
 enum sp_listener_kind { SP_LISTENER_UNIX, SP_LISTENER_TCP, SP_LISTENER_TLS };
 
@@ -49,6 +50,7 @@ struct sp_listener {
 	char *url_owned;
 	enum sp_listener_kind kind;
 	int fd;
+	struct sp_tls *tls; /* TLS: accepts instead of libmicrohttpd */
 	struct MHD_Daemon *mhd;
 	uv_poll_t poll;   /* libmicrohttpd's epoll descriptor */
 	uv_timer_t timer; /* libmicrohttpd's timeouts */
@@ -62,8 +64,6 @@ struct sp_api {
 	uv_loop_t *loop;
 	struct sp_listener listeners[SP_CONFIG_LISTEN_MAX];
 	size_t listener_count;
-	char *tls_certificate; /* until sp_api_serve() */
-	char *tls_key;
 	uint32_t max_connections;
 	bool have_admin_group;
 	gid_t admin_gid;
@@ -156,6 +156,8 @@ void sp_connection_set_deadline(struct sp_connection *connection, int64_t after_
 /* Call sp_request_abandon() when the client goes; until unwatch. 0 or negative errno. */
 int sp_connection_watch(struct sp_connection *connection);
 void sp_connection_unwatch(struct sp_connection *connection);
+/* Have the kernel notice that a TCP peer is gone. */
+void sp_connection_keep_alive(int fd);
 /* Let libmicrohttpd find the socket dead. */
 void sp_connection_shutdown(struct sp_connection *connection);
 void sp_connection_sweep(struct sp_api *api);

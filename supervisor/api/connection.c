@@ -56,7 +56,7 @@ static bool peer_is_operator(const struct sp_api *api, int fd)
 }
 
 /* A peer whose machine vanished must not hold a stream for ever. */
-static void keep_alive(int fd)
+void sp_connection_keep_alive(int fd)
 {
 	const int on = 1;
 	const int idle_s = 60;
@@ -87,8 +87,8 @@ static void connection_opened(struct sp_listener *listener, struct MHD_Connectio
 	connection->fd = info->connect_fd;
 	if (listener->kind == SP_LISTENER_UNIX)
 		connection->operator_rights = peer_is_operator(api, connection->fd);
-	else
-		keep_alive(connection->fd);
+	else if (listener->kind == SP_LISTENER_TCP)
+		sp_connection_keep_alive(connection->fd);
 	sp_list_append(&api->connections, &connection->link);
 	connection->over_limit = ++api->connection_count > api->max_connections;
 	sp_connection_set_deadline(connection, SP_API_REQUEST_TIMEOUT_MS);

@@ -16,7 +16,7 @@
  * line of output and RESULT that came in one turn leave in one system call.
  *
  * The client has the whole connection: no HTTP follows. With TLS the descriptor is one end of a
- * socket pair whose other end libmicrohttpd encrypts.
+ * socket pair (tls.c).
  */
 #include "supervisor/api/api_private.h"
 
@@ -24,6 +24,8 @@
 #include "supervisor/api/exec_json.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -544,6 +546,15 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 /* ---- opening ---- */
 
+/* libmicrohttpd turns delaying on again when it hands the socket over: a frame must not wait for
+ * the acknowledgement of the one before. Fails on Unix sockets, which do not delay anyway. */
+static void send_at_once(int fd)
+{
+	const int on = 1;
+
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
 static void on_upgraded(void *cls, struct MHD_Connection *connection, void *context,
 			const char *extra, size_t extra_size, MHD_socket fd,
 			struct MHD_UpgradeResponseHandle *handle)
@@ -563,6 +574,7 @@ static void on_upgraded(void *cls, struct MHD_Connection *connection, void *cont
 	}
 	stream->poll.data = stream;
 	sp_api_handle_opened(stream->api);
+	send_at_once(fd);
 	sp_list_append(&stream->api->streams, &stream->link);
 	if (sp_buf_append(&stream->in, extra, extra_size) < 0) {
 		stream_close(stream);

@@ -6,8 +6,6 @@ import os
 import pathlib
 import re
 import socket
-import ssl
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -282,51 +280,30 @@ class PlainExec(SandpoolCase):
 
 
 class Credentials(Case):
-    """The same routes over TCP and TLS, with and without keys and tokens."""
+    """The same routes over TCP, with and without keys and tokens."""
 
     @classmethod
     def setUpClass(cls):
         reason = needs_root() or needs_programs()
         if reason:
             cls.skipTest(cls, reason)
-        cls.tcp, cls.tls = free_port(), free_port()
+        cls.tcp = free_port()
         cls.daemon = Daemon({"pools": {"default": {"max_idle": 2}}})
         directory = cls.daemon.directory
-        cls.certificate = f"{directory}/cert.pem"
-        made = subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-             "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
-             f"{directory}/key.pem", "-out", cls.certificate], capture_output=True, check=False)
         listen = [f"unix://{directory}/run/sandpool.sock", f"tcp://127.0.0.1:{cls.tcp}"]
-        extra = {}
-        if made.returncode == 0:
-            os.chmod(f"{directory}/key.pem", 0o600)
-            listen.append(f"tls://127.0.0.1:{cls.tls}")
-            extra = {"tls_certificate_file": cls.certificate,
-                     "tls_key_file": f"{directory}/key.pem"}
-        else:
-            cls.tls = None
         with open(f"{directory}/keys", "w", encoding="utf-8") as file:
             file.write(f"another-key-0123456789\n{KEY}\n")
         os.chmod(f"{directory}/keys", 0o600)
-        cls.daemon.write_config({"listen": listen, "api_keys_file": f"{directory}/keys", **extra})
+        cls.daemon.write_config({"listen": listen, "api_keys_file": f"{directory}/keys"})
         cls.daemon.__enter__()
 
     @classmethod
     def tearDownClass(cls):
         cls.daemon.__exit__(None, None, None)
 
-    def ask(self, method, target, body=None, port=None, **headers):
+    def ask(self, method, target, body=None, **headers):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        if port is not None and port == self.tls:
-            context = ssl.create_default_context(cafile=self.certificate)
-            connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
-            connection.host = "127.0.0.1"
-            connection._tunnel_host = None
-            raw = socket.create_connection(("127.0.0.1", port))
-            connection.sock = context.wrap_socket(raw, server_hostname="localhost")
-        else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.tcp, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.tcp, timeout=20)
         try:
             connection.request(method, target, json.dumps(body) if body is not None else None,
                                headers)
@@ -389,15 +366,6 @@ class Credentials(Case):
                        X_Sandpool_Token=box["token"])
         self.assertEqual(run.json["stdout"], "hi\n")
         self.assertEqual(self.ask("DELETE", path, X_Sandpool_Token=box["token"]).status, 204)
-
-    def test_tls(self):
-        if self.tls is None:
-            self.skipTest("no openssl to make a certificate")
-        response = self.ask("POST", "/v1/pools/default/run",
-                            {"argv": ["/bin/echo", "hi"], "policy": "wait", "wait": "20s"},
-                            port=self.tls, X_API_Key=KEY)
-        self.assertEqual(response.json["stdout"], "hi\n")
-        self.assertEqual(self.ask("GET", "/v1/pools", port=self.tls).status, 401)
 
     def test_the_daemon_lists_no_key(self):
         self.assertNotIn(KEY, json.dumps(self.daemon.call("GET", "/v1/config")))
