@@ -457,25 +457,35 @@ Test(daemon_service, close_without_start_leaves_nothing)
 	live_stop(&live);
 }
 
-Test(daemon_service, loss_of_the_launcher_ends_the_daemon)
+Test(daemon_service, loss_of_the_launcher_ends_the_daemon_and_the_next_cleans_up)
 {
 	static struct live live; /* never taken apart: the process would end now */
+	struct live next;
+	struct sp_sandbox_info info;
+	struct held held;
 	char path[64];
 	char text[256] = "";
 	long launcher = 0;
-	FILE *info;
+	FILE *file;
 
 	LIVE_START(&live, "", POOL);
-	LIVE_WAIT(&live, live_full(&live, "default"));
+	held = live_acquire(&live, "default");
+	cr_assert(sp_service_inspect(live.service, &operator_caller, held.id, &info, NULL) == 0);
 	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", live.service->launcher_pidfd);
-	info = fopen(path, "re");
-	cr_assert_not_null(info);
-	while (fgets(text, sizeof(text), info))
+	file = fopen(path, "re");
+	cr_assert_not_null(file);
+	while (fgets(text, sizeof(text), file))
 		(void)sscanf(text, "Pid: %ld", &launcher);
-	(void)fclose(info);
+	(void)fclose(file);
 	cr_assert(launcher > 1 && kill((pid_t)launcher, SIGKILL) == 0);
 	LIVE_WAIT(&live, live.ended);
 	cr_assert(live.exit_status == 1);
+	/* The sandboxes went with it, and what is left of them goes at the next start. */
+	while (kill((pid_t)info.host_pid, 0) == 0)
+		live_let_pass(&live, 5);
+	LIVE_START(&next, "", POOL);
+	LIVE_WAIT(&next, live_full(&next, "default"));
+	live_stop(&next);
 	live_remove_dir(live.dir);
 }
 
