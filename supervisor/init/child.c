@@ -1,11 +1,16 @@
 /*
  * See child.h. The order matters:
  *
- *  - The child stays under PID 1's uid until the last moment: a workload may signal and stop
- *    whatever has its own uid, and the fewer instructions lie between setresuid and execve the
- *    better. The working directory is entered with the workload's fsuid and without capabilities,
- *    so that the kernel checks its permissions and not ours (CAP_SYS_PTRACE alone would open
- *    /proc/1/fd).
+ *  - The child keeps PID 1's real and saved uid until the last moment: a workload may signal and
+ *    stop whatever has its own, and the fewer instructions lie between the last setresuid and
+ *    execve the better.
+ *  - The effective uid changes first. That change lets the memory, which is PID 1's as well, be
+ *    dumped as fs.suid_dumpable says; where that is 1, /proc/<child>/mem would be open to a
+ *    workload as soon as all three ids are its own. So it is taken back in between; the last
+ *    setresuid finds the effective uid set and leaves it alone.
+ *  - The working directory is entered with the workload's effective uid and, because of that,
+ *    without effective capabilities, so that the kernel checks its permissions and not ours
+ *    (CAP_SYS_PTRACE alone would open /proc/1/fd).
  *  - Descriptors are closed before anything of the request is looked at: no path such as
  *    /proc/self/fd/7 can name one of ours.
  *  - Signals stay blocked nearly to the end; one that came meanwhile ends the child there.
@@ -34,6 +39,7 @@
 #define DEFAULT_PATH     "/usr/local/bin:/usr/bin:/bin"
 #define MAP_SPACE        32
 #define DECIMAL          10u
+#define UNCHANGED        (-1)
 
 static SP_NORETURN void child_exit(void)
 {
@@ -111,14 +117,6 @@ static void map_ids(struct init_child *child)
 	write_own(child, "self/setgroups", "deny", sizeof("deny") - 1);
 	write_own(child, "self/uid_map", text, map_text(text, child->uid));
 	write_own(child, "self/gid_map", text, map_text(text, child->gid));
-}
-
-static void enter_cwd(struct init_child *child)
-{
-	/* setfsuid and setfsgid report nothing; what they did shows in the check of chdir. */
-	(void)RAW1(SYS_setfsgid, child->gid);
-	(void)RAW1(SYS_setfsuid, child->uid);
-	must(child, INIT_STEP_CWD, RAW1(SYS_chdir, child->cwd));
 }
 
 static void drop_bounding_set(struct init_child *child)
@@ -231,7 +229,16 @@ static void shed_privileges(struct init_child *child)
 	set_capabilities(child, 1u << CAP_SETUID);
 }
 
-/* Changing from uid 0 takes the last capability along: securebits are locked that way. */
+/* Takes the effective capabilities along, and makes the memory dumpable, or not. */
+static void change_effective_uid(struct init_child *child)
+{
+	if (child->direct)
+		return;
+	must(child, INIT_STEP_CREDENTIALS, RAW3(SYS_setresuid, UNCHANGED, child->uid, UNCHANGED));
+	must(child, INIT_STEP_CREDENTIALS, RAW2(SYS_prctl, PR_SET_DUMPABLE, 0));
+}
+
+/* The last of uid 0 takes the last capability along: securebits are locked that way. */
 static void change_uid(struct init_child *child)
 {
 	if (!child->direct)
@@ -260,7 +267,8 @@ void init_child_main(void *argument)
 	set_rlimits(child);
 	(void)RAW1(SYS_umask, child->umask);
 	shed_privileges(child);
-	enter_cwd(child);
+	change_effective_uid(child);
+	must(child, INIT_STEP_CWD, RAW1(SYS_chdir, child->cwd));
 	load_filter(child);
 	if (child->direct)
 		follow_parent(child);

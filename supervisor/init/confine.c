@@ -14,6 +14,24 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#define CAP_BIT(capability) (UINT64_C(1) << (capability))
+
+/*
+ * What PID 1 does later and what it needs for that: terminals and mount points (CHOWN,
+ * DAC_OVERRIDE, FOWNER), killing, the ids of its children, mounts (SYS_ADMIN). With a one-uid map a
+ * nested map of its own id 0 is granted to whom could set file capabilities.
+ */
+static uint64_t kept_capabilities(const struct init *init)
+{
+	const uint64_t kept = CAP_BIT(CAP_CHOWN) | CAP_BIT(CAP_DAC_OVERRIDE) | CAP_BIT(CAP_FOWNER) |
+			      CAP_BIT(CAP_KILL) | CAP_BIT(CAP_SETGID) | CAP_BIT(CAP_SETUID) |
+			      CAP_BIT(CAP_SYS_ADMIN);
+
+	if (init->direct)
+		return 0;
+	return init->boot->rootless ? kept | CAP_BIT(CAP_SETFCAP) : kept;
+}
+
 /*
  * A fresh session keyring. Workloads cannot reach it (the filter denies keyctl); with a one-uid map
  * all sandboxes share one quota of 200 keys, and a full one is no reason to fail.
@@ -47,7 +65,7 @@ int init_confine(struct init *init)
 	if (status < 0)
 		return status;
 	init_stage(init, "capabilities");
-	status = sp_privileges_lock(init->direct ? 0 : UINT64_MAX);
+	status = sp_privileges_lock(kept_capabilities(init));
 	if (status < 0)
 		return status;
 	init_stage(init, "dumpable");

@@ -23,6 +23,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -31,7 +32,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_TIMEOUT_MS INT64_C(1000)
+#define START_TIMEOUT_MS   INT64_C(1000)
+#define WORKLOAD_OOM_SCORE "500"
+#define NAME_SPACE         32
 
 /* Address space of a slot; memory is what was touched of it. */
 #define ARENA_GUARD   65536u /* whole pages on arm64 with 64 KiB as well */
@@ -424,6 +427,22 @@ static void leave_arena(struct init *init, struct slot *slot)
 		(void)madvise(slot->arena + ARENA_GUARD, ARENA_SIZE - ARENA_GUARD, MADV_DONTNEED);
 }
 
+/*
+ * The out-of-memory killer should find a workload before PID 1. Only now: before the execve the two
+ * share one memory, and the kernel would set it for both. A program that nobody may read stays as
+ * it is, its files in /proc are not ours to write.
+ */
+static void prefer_as_victim(const struct init *init, pid_t pid)
+{
+	char path[NAME_SPACE];
+	SP_AUTO_CLOSE int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "%s%d/oom_score_adj", init->direct ? "/proc/" : "", pid);
+	fd = openat(init->proc_fd, path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		(void)!write(fd, WORKLOAD_OOM_SCORE, sizeof(WORKLOAD_OOM_SCORE) - 1);
+}
+
 static void answer_started(struct init *init, struct slot *slot)
 {
 	struct sp_init_status answer = {
@@ -434,6 +453,7 @@ static void answer_started(struct init *init, struct slot *slot)
 	};
 
 	slot->state = SLOT_RUNNING;
+	prefer_as_victim(init, slot->pid);
 	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer),
 			 sp_take_fd(&slot->master_fd));
 }

@@ -40,6 +40,7 @@ struct init {
 	int epoll_fd;
 	int signal_fd;
 	int timer_fd;
+	uint32_t control_events; /* what is watched of the control socket */
 	struct init_outbox outbox;
 	bool reap_again; /* the last pass stopped at its bound */
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define KILL_PATIENCE_MS INT64_C(2000)
+#define CHILDREN         "/proc/thread-self/children"
 #define CHILDREN_SPACE   4096u
 #define DECIMAL          10
 
@@ -65,11 +66,18 @@ void init_kill_step(struct init *init, bool childless)
 	}
 }
 
+int init_kill_possible(void)
+{
+	SP_AUTO_CLOSE int fd = open(CHILDREN, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : 0;
+}
+
 /* The pids of this process's children, as the kernel lists them; those that do not fit are in the
  * next round's list. */
 static void kill_children(void)
 {
-	SP_AUTO_CLOSE int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+	SP_AUTO_CLOSE int fd = open(CHILDREN, O_RDONLY | O_CLOEXEC);
 	char text[CHILDREN_SPACE];
 	ssize_t len = fd < 0 ? 0 : sp_read_all(fd, text, sizeof(text));
 	pid_t pid = 0;

@@ -13,6 +13,9 @@ void init_kill_start(struct init *init, const struct sp_init_header *about);
  * too long. `childless`: the last wait found no child at all. */
 void init_kill_step(struct init *init, bool childless);
 
+/* DIRECT: 0, or why this kernel does not say who init's children are. */
+int init_kill_possible(void);
+
 /* SIGKILL to every process of this sandbox but init. */
 void init_kill_all(const struct init *init);
 

@@ -12,13 +12,14 @@
 #include "pool/base/fd.h"
 #include "supervisor/init/boot_check.h"
 #include "supervisor/sandbox/mount_attach.h"
+#include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
 struct late_mount {
@@ -53,22 +54,30 @@ static bool forbidden(const struct init *init, const char *target)
 	return false;
 }
 
-/* What is attached must be confined like the rest, whatever the sender did. */
-static int check_mount(struct late_mount *mount, int mount_fd)
+/* The file type, as far as it is known here: a server that does not answer is not asked. */
+static int file_type(int fd)
 {
-	struct statvfs flags;
-	struct stat info;
+	struct statx info;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &info) != 0)
+		return -errno;
+	return info.stx_mode & S_IFMT;
+}
+
+/* What is attached is confined like the rest, whatever the sender did. */
+static int confine_mount(struct late_mount *mount, int mount_fd)
+{
+	int type = file_type(mount_fd);
 
 	mount->stage = "descriptor";
-	if (fstat(mount_fd, &info) != 0 || fstatvfs(mount_fd, &flags) != 0)
-		return -errno;
-	if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode))
+	if (type < 0)
+		return type;
+	if (type != S_IFDIR && type != S_IFREG)
 		return -EBADMSG;
-	mount->is_file = S_ISREG(info.st_mode);
+	mount->is_file = type == S_IFREG;
 	mount->stage = "attributes";
-	if ((flags.f_flag & ST_NOSUID) == 0 || (flags.f_flag & ST_NODEV) == 0)
-		return -EPERM;
-	return 0;
+	return sp_sys_mount_setattr(mount_fd, "", AT_EMPTY_PATH | AT_RECURSIVE,
+				    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, MS_PRIVATE, -1);
 }
 
 /* The directory to make `walked`'s next component in: dir_fd itself, or its writable twin. */
@@ -127,13 +136,13 @@ static int find_target(struct late_mount *mount)
 
 static int check_target(const struct late_mount *mount, int target_fd)
 {
-	struct stat info;
+	int type = file_type(target_fd);
 
-	if (fstat(target_fd, &info) != 0)
-		return -errno;
+	if (type < 0)
+		return type;
 	if (mount->is_file)
-		return S_ISREG(info.st_mode) ? 0 : -EISDIR;
-	return S_ISDIR(info.st_mode) ? 0 : -ENOTDIR;
+		return type == S_IFREG ? 0 : -EISDIR;
+	return type == S_IFDIR ? 0 : -ENOTDIR;
 }
 
 static int attach(struct late_mount *mount, int mount_fd)
@@ -148,7 +157,7 @@ static int attach(struct late_mount *mount, int mount_fd)
 		return -EPERM;
 	if (!init_path_normal(mount->target))
 		return -EINVAL;
-	status = check_mount(mount, mount_fd);
+	status = confine_mount(mount, mount_fd);
 	if (status < 0)
 		return status;
 	mount->stage = "target";

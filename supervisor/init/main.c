@@ -126,6 +126,10 @@ static int enclose(struct init *init)
 	int status;
 
 	if (init->direct) {
+		init_stage(init, "children");
+		status = init_kill_possible();
+		if (status < 0)
+			return status;
 		init_stage(init, "subreaper");
 		return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0 ? 0 : -errno;
 	}

@@ -32,13 +32,23 @@ void init_outbox_send(struct init_outbox *outbox, int socket_fd, const void *ans
 	init_outbox_flush(outbox, socket_fd);
 }
 
+/* The only failure that will not pass. */
+static bool peer_is_gone(int status)
+{
+	return status == -EPIPE || status == -ECONNRESET || status == -ENOTCONN;
+}
+
 void init_outbox_flush(struct init_outbox *outbox, int socket_fd)
 {
+	outbox->stalled = false;
 	while (outbox->count > 0) {
 		struct init_outbox_entry *entry = &outbox->entries[outbox->first];
+		int status = send_entry(socket_fd, entry);
 
-		if (send_entry(socket_fd, entry) == -EAGAIN)
+		if (status < 0 && !peer_is_gone(status)) {
+			outbox->stalled = status != -EAGAIN;
 			return;
+		}
 		sp_fd_close(&entry->fd);
 		outbox->first = (outbox->first + 1) % INIT_OUTBOX_MAX;
 		outbox->count--;

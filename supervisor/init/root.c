@@ -33,6 +33,7 @@
 #define NAME_SPACE   32
 #define PATH_SPACE   64
 #define SOURCE_EMPTY "/empty/"
+#define NO_DOMAIN    "(none)" /* as in a kernel that was never told */
 #define MASK_ATTRIBUTES \
 	(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
@@ -52,7 +53,8 @@ int init_namespaces(struct init *init)
 	if (unshare(flags) != 0)
 		return -errno;
 	init_stage(init, "hostname");
-	if (sethostname(init->pool->hostname, strlen(init->pool->hostname)) != 0)
+	if (sethostname(init->pool->hostname, strlen(init->pool->hostname)) != 0 ||
+	    setdomainname(NO_DOMAIN, sizeof(NO_DOMAIN) - 1) != 0)
 		return -errno;
 	if ((flags & CLONE_NEWNET) == 0)
 		return 0;
@@ -242,9 +244,10 @@ static int mask_proc(int proc_fd)
 	return 0;
 }
 
+/* pressure: anybody may write a trigger into it, which the host's kernel then evaluates. */
 static int protect_proc(int proc_fd)
 {
-	static const char *const read_only[] = {"bus", "driver", "fs", "irq", "sys"};
+	static const char *const read_only[] = {"bus", "driver", "fs", "irq", "pressure", "sys"};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(read_only); i++) {
 		SP_AUTO_CLOSE int target_fd = sp_mount_step(proc_fd, read_only[i]);

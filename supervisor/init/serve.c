@@ -49,15 +49,17 @@ void init_unwatch(struct init *init, int fd)
 	(void)epoll_ctl(init->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* Either requests are read or kept answers are sent. */
+/* Either requests are read or kept answers are sent; the end is always noticed. */
 static void watch_control(struct init *init)
 {
-	struct epoll_event watch = {
-		.events = init->outbox.count > 0 ? EPOLLOUT : EPOLLIN,
-		.data.u64 = INIT_EVENT_CONTROL,
-	};
+	struct epoll_event watch = {.events = EPOLLIN, .data.u64 = INIT_EVENT_CONTROL};
 
-	(void)epoll_ctl(init->epoll_fd, EPOLL_CTL_MOD, SP_BOOT_FD_CONTROL, &watch);
+	if (init->outbox.count > 0)
+		watch.events = init->outbox.stalled ? 0 : EPOLLOUT;
+	if (watch.events == init->control_events)
+		return;
+	if (epoll_ctl(init->epoll_fd, EPOLL_CTL_MOD, SP_BOOT_FD_CONTROL, &watch) == 0)
+		init->control_events = watch.events;
 }
 
 int init_serve_open(struct init *init)
@@ -77,7 +79,8 @@ int init_serve_open(struct init *init)
 	init->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (init->timer_fd < 0)
 		return -errno;
-	status = init_watch(init, SP_BOOT_FD_CONTROL, INIT_EVENT_CONTROL, EPOLLIN);
+	init->control_events = EPOLLIN;
+	status = init_watch(init, SP_BOOT_FD_CONTROL, INIT_EVENT_CONTROL, init->control_events);
 	if (status == 0)
 		status = init_watch(init, init->signal_fd, INIT_EVENT_CHILD, EPOLLIN);
 	if (status == 0)
@@ -219,9 +222,9 @@ static void serve_children(struct init *init)
 	struct signalfd_siginfo info;
 	bool childless;
 
-	/* One signal can stand for many deaths: emptied first, then all the dead are taken. */
-	while (read(init->signal_fd, &info, sizeof(info)) > 0)
-		;
+	/* One signal can stand for many deaths, and there is never more than one: taken first, then
+	 * all the dead. */
+	(void)!read(init->signal_fd, &info, sizeof(info));
 	childless = reap(init);
 	if (init->kill_state == INIT_KILL_RUNNING)
 		init_kill_step(init, childless);
@@ -246,6 +249,11 @@ static void serve_event(struct init *init, const struct epoll_event *event)
 	}
 }
 
+static int sooner(int wait_ms, int other_ms)
+{
+	return wait_ms < 0 ? other_ms : SP_MIN(wait_ms, other_ms);
+}
+
 static int wait_ms(struct init *init)
 {
 	int next = init_exec_overdue(init, sp_clock_boot_ms());
@@ -253,7 +261,9 @@ static int wait_ms(struct init *init)
 	if (init->reap_again)
 		return 0;
 	if (init->kill_state == INIT_KILL_RUNNING)
-		return next < 0 ? KILL_ROUND_MS : SP_MIN(next, KILL_ROUND_MS);
+		next = sooner(next, KILL_ROUND_MS);
+	if (init->outbox.stalled)
+		next = sooner(next, INIT_OUTBOX_RETRY_MS);
 	return next;
 }
 
@@ -262,7 +272,6 @@ void init_serve(struct init *init)
 	struct epoll_event events[EVENTS_AT_ONCE];
 
 	for (;;) {
-		bool kept = init->outbox.count > 0;
 		int count = epoll_wait(init->epoll_fd, events, EVENTS_AT_ONCE, wait_ms(init));
 
 		if (count < 0 && errno != EINTR)
@@ -271,7 +280,6 @@ void init_serve(struct init *init)
 			serve_event(init, &events[i]);
 		serve_children(init);
 		init_outbox_flush(&init->outbox, SP_BOOT_FD_CONTROL);
-		if (kept != (init->outbox.count > 0))
-			watch_control(init);
+		watch_control(init);
 	}
 }

@@ -15,7 +15,8 @@
  */
 int sp_privileges_lock(uint64_t keep);
 
-/* Neither core dumps nor /proc/<pid> for others of the same uid; inherited by CLONE_VM children. */
+/* Neither core dumps nor /proc/<pid> for others of the same uid. It is the memory's, so a CLONE_VM
+ * child has it too, and a change of effective ids in one sets it to fs.suid_dumpable for both. */
 int sp_privileges_hide(void);
 
 #endif

@@ -7,10 +7,13 @@
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/init/boot_check.h"
+#include "supervisor/sandbox/syscalls.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,6 +270,7 @@ Test(init_boot, the_sandbox_is_what_the_table_says)
 	NEED_ROOT();
 	harness_ready(&harness, NULL);
 	expect_output(&harness, "hostname; id -u; id -g; id -G", "sandbox\n1000\n1000\n1000\n");
+	expect_output(&harness, "cat /proc/sys/kernel/domainname", "(none)\n");
 	expect_output(&harness, "readlink /bin; cat /etc/hosts", "usr/bin\n127.0.0.1 localhost\n");
 	expect_output(&harness, "ls -A /usr/share", "");
 	expect_output(&harness, "stat -c '%a %u' /tmp /home /workspace/made /srv",
@@ -287,6 +291,28 @@ Test(init_boot, the_sandbox_is_what_the_table_says)
 		     strlen("cat: /proc/kcore: No such file or directory\n") *
 			     (access("/proc/kcore", F_OK) != 0),
 		     "%s", result.output);
+	harness_stop(&harness);
+}
+
+/* What the kernel lets everybody write in proc is either the process's own or read-only. */
+Test(init_boot, nothing_of_the_host_is_writable_in_proc)
+{
+	static struct harness_result result;
+	struct harness harness;
+
+	NEED_ROOT();
+	harness_ready(&harness, NULL);
+	harness_python(&harness,
+		       "import os\n"
+		       "for d, ds, fs in os.walk('/proc'):\n"
+		       "    if d == '/proc': ds[:] = [x for x in ds if not x.isdigit()]\n"
+		       "    for f in fs:\n"
+		       "        p = os.path.join(d, f)\n"
+		       "        if os.path.islink(p): continue\n"
+		       "        try: os.close(os.open(p, os.O_WRONLY | os.O_NONBLOCK)); print(p)\n"
+		       "        except OSError: pass\n",
+		       &result);
+	cr_assert_str_eq(result.output, "");
 	harness_stop(&harness);
 }
 
@@ -360,7 +386,6 @@ Test(init_boot, init_itself_is_confined)
 {
 	struct harness harness;
 	char value[128];
-	char path[64];
 
 	NEED_ROOT();
 	harness_ready(&harness, NULL);
@@ -372,8 +397,81 @@ Test(init_boot, init_itself_is_confined)
 	cr_assert_str_eq(value, "0000000000000000");
 	status_field(harness.init, "CapInh", value, sizeof(value));
 	cr_assert_str_eq(value, "0000000000000000");
-	/* Not dumpable: what is in /proc of it is not the sandbox's. */
-	(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", harness.init);
+	/* CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_ADMIN. */
+	status_field(harness.init, "CapPrm", value, sizeof(value));
+	cr_assert_str_eq(value, "00000000002000eb");
+	harness_stop(&harness);
+}
+
+/* Whether somebody of init's own ids and capabilities may look into its memory. */
+static bool init_is_open(const struct harness *harness)
+{
+	const uint64_t same = UINT64_C(0x2000eb);
+	char path[64];
+	char link[256];
+	int status = 0;
+	pid_t pid;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", harness->init);
+	pid = fork();
+	if (pid == 0) {
+		int ns_fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		if (ns_fd < 0 || setns(ns_fd, CLONE_NEWUSER) != 0 || setgroups(0, NULL) != 0 ||
+		    setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0 ||
+		    sp_sys_capset(same, same, 0) != 0)
+			_exit(2);
+		(void)snprintf(path, sizeof(path), "/proc/%d/exe", harness->init);
+		_exit(readlink(path, link, sizeof(link)) > 0 ? 0 : 1);
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+	return WEXITSTATUS(status) == 0;
+}
+
+#define SUID_DUMPABLE "/proc/sys/fs/suid_dumpable"
+
+static char old_suid_dumpable[16];
+
+static void set_suid_dumpable(const char *value)
+{
+	int fd = open(SUID_DUMPABLE, O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0) {
+		cr_assert_eq(write(fd, value, strlen(value)), (ssize_t)strlen(value));
+		(void)close(fd);
+	}
+}
+
+static void remember_suid_dumpable(void)
+{
+	int fd = open(SUID_DUMPABLE, O_RDWR | O_CLOEXEC);
+
+	if (init_harness_missing() || fd < 0)
+		cr_skip("needs root and a writable " SUID_DUMPABLE);
+	cr_assert(read(fd, old_suid_dumpable, sizeof(old_suid_dumpable) - 1) > 0);
+	(void)close(fd);
+}
+
+static void restore_suid_dumpable(void)
+{
+	set_suid_dumpable(old_suid_dumpable);
+}
+
+/* A child that changes its ids shares init's memory: on a host that dumps set-id programs the
+ * change would open that memory to whoever has the ids. */
+Test(init_boot, stays_closed_where_set_id_programs_are_dumped, .init = remember_suid_dumpable,
+     .fini = restore_suid_dumpable)
+{
+	static struct harness_result result;
+	struct harness harness;
+
+	set_suid_dumpable("1");
+	harness_ready(&harness, NULL);
+	cr_assert(!init_is_open(&harness));
+	harness_shell(&harness, ":", &result);
+	cr_assert_eq(result.code, (uint32_t)CLD_EXITED);
+	cr_assert(!init_is_open(&harness));
 	harness_stop(&harness);
 }
 
@@ -439,6 +537,13 @@ Test(init_boot, rootless_workloads_have_nothing_of_inits)
 	cr_assert_str_eq(result.output, "1\n1\n1\n1\n1\n1\n", "%s", result.output);
 	(void)harness_ping(&harness);
 	harness_stop(&harness);
+}
+
+Test(init_boot, direct_needs_to_know_its_children)
+{
+	NEED_ROOT();
+	expect_failed(&(struct harness_options){.direct = true, .masked_proc = true}, "children",
+		      -ENOENT);
 }
 
 Test(init_boot, direct_has_the_hosts_view)

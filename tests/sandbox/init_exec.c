@@ -275,6 +275,31 @@ Test(init_exec, a_background_child_outlives_its_exec)
 	cr_assert_str_eq(result.output, "5\n");
 }
 
+static long oom_score(pid_t pid)
+{
+	char path[64];
+	char text[16] = "";
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	cr_assert(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+	(void)close(fd);
+	return strtol(text, NULL, 10);
+}
+
+Test(init_exec, is_a_better_victim_than_init)
+{
+	long before = oom_score(harness.init);
+
+	harness_shell(&harness,
+		      "until grep -qx 500 /proc/$$/oom_score_adj; do :; done; "
+		      "cat /proc/self/oom_score_adj",
+		      &result);
+	cr_assert_str_eq(result.output, "500\n");
+	cr_assert_eq(oom_score(harness.init), before);
+}
+
 Test(init_exec, orphans_are_reaped)
 {
 	int64_t end_ms = sp_clock_boot_ms() + 5000;

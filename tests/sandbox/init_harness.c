@@ -317,6 +317,13 @@ static SP_NORETURN void play_launcher(struct plan *plan)
 
 	MUST(boot != MAP_FAILED);
 	MUST(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+	/* What the host's name service calls its domain. */
+	MUST(unshare(CLONE_NEWUTS) == 0 && setdomainname("host.test", strlen("host.test")) == 0);
+	if (plan->options->direct && plan->options->masked_proc) {
+		MUST(unshare(CLONE_NEWNS) == 0);
+		MUST(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+		MUST(mount("none", "/proc", "tmpfs", 0, NULL) == 0);
+	}
 	if (!plan->options->direct) {
 		make_template(boot, plan->options);
 		args.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS;

@@ -25,7 +25,7 @@ struct harness_options {
 	void (*edit)(struct sp_boot *boot);
 	size_t cut; /* bytes left out at its end */
 	bool unsealed;
-	bool masked_proc; /* the template's proc has something on top */
+	bool masked_proc; /* the template's proc has something on top; direct: there is none */
 };
 
 struct harness {

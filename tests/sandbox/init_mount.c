@@ -168,13 +168,26 @@ Test(init_mount, no_symlink_is_followed)
 	expect_refused("/bin", -ELOOP, "target");
 }
 
-Test(init_mount, attributes_are_demanded)
+Test(init_mount, attributes_are_enforced)
 {
-	union harness_answer answer;
 	int fd = open_tree(AT_FDCWD, host_dir, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
 	cr_assert(fd >= 0);
-	cr_assert_eq(harness_mount(&harness, fd, "/workspace", &answer), -EPERM);
+	cr_assert_eq(harness_mount(&harness, fd, "/workspace", NULL), 0);
+	(void)close(fd);
+	harness_shell(&harness,
+		      "grep ' /workspace ' /proc/self/mountinfo | tail -n1 | "
+		      "grep nosuid | grep nodev | grep -vc shared:",
+		      &result);
+	cr_assert_str_eq(result.output, "1\n");
+}
+
+Test(init_mount, what_is_attached_elsewhere_is_refused)
+{
+	union harness_answer answer;
+	int fd = open(host_dir, O_PATH | O_CLOEXEC);
+
+	cr_assert_eq(harness_mount(&harness, fd, "/workspace", &answer), -EINVAL);
 	cr_assert_str_eq(answer.status.stage, "attributes");
 	(void)close(fd);
 }
