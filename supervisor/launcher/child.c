@@ -36,12 +36,12 @@ SP_NORETURN static void fail(int control_fd, const char *stage, int status)
 	_exit(EXIT_FAILED);
 }
 
-/* v1 has no CLONE_INTO_CGROUP. The write waits out an RCU grace period (7 ms after a quiet time),
- * which is why it is done here and not by the spawner. */
+/* v1 has no CLONE_INTO_CGROUP. By the child itself: only a thread that moves itself is moved
+ * without waiting out an RCU grace period (7 ms). */
 static void enter_cgroups(const struct sp_child_plan *plan)
 {
-	for (size_t i = 0; i < plan->cgroups->procs_count; i++)
-		if (write(plan->cgroups->procs_fds[i], "0", 1) != 1)
+	for (size_t i = 0; i < plan->cgroups->attach_count; i++)
+		if (write(plan->cgroups->attach_fds[i], "0", 1) != 1)
 			fail(plan->control_fd, "cgroup", -errno);
 	if (plan->cgroups->v2_fd >= 0 && !plan->into_cgroup) {
 		int fd = openat(plan->cgroups->v2_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);

@@ -546,7 +546,7 @@ static int create_one(const struct sp_cgroup_hierarchy *hierarchy, const char *i
 		      uint32_t *applied)
 {
 	SP_AUTO_CLOSE int dir_fd = -1;
-	int procs_fd;
+	int attach_fd;
 
 	if (mkdirat(hierarchy->base_fd, id, 0755) < 0)
 		return -errno;
@@ -558,23 +558,26 @@ static int create_one(const struct sp_cgroup_hierarchy *hierarchy, const char *i
 		entry->v2_fd = sp_take_fd(&dir_fd);
 		return 0;
 	}
-	procs_fd = openat(dir_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-	if (procs_fd < 0) {
+	/* Not cgroup.procs: a single thread that moves itself takes no lock that waits for an RCU
+	 * grace period (from 5.18 on), and holds up nobody else's fork, mkdir and rmdir meanwhile.
+	 */
+	attach_fd = openat(dir_fd, "tasks", O_WRONLY | O_CLOEXEC);
+	if (attach_fd < 0) {
 		int status = -errno;
 
 		(void)unlinkat(hierarchy->base_fd, id, AT_REMOVEDIR);
 		return status;
 	}
-	entry->procs_fds[entry->procs_count++] = procs_fd;
+	entry->attach_fds[entry->attach_count++] = attach_fd;
 	return 0;
 }
 
 void sp_cgroup_entry_done(struct sp_cgroup_entry *entry)
 {
 	sp_fd_close(&entry->v2_fd);
-	for (size_t i = 0; i < entry->procs_count; i++)
-		sp_fd_close(&entry->procs_fds[i]);
-	entry->procs_count = 0;
+	for (size_t i = 0; i < entry->attach_count; i++)
+		sp_fd_close(&entry->attach_fds[i]);
+	entry->attach_count = 0;
 }
 
 static int refuse_unenforced(uint32_t missing, struct sp_err *err)

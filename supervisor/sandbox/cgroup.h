@@ -53,9 +53,9 @@ struct sp_cgroup_limits {
 
 /* What the clone of a sandbox's first process needs. */
 struct sp_cgroup_entry {
-	int v2_fd;                                /* for CLONE_INTO_CGROUP, or -1 */
-	int procs_fds[SP_CGROUP_HIERARCHIES_MAX]; /* the child writes "0" into each */
-	size_t procs_count;
+	int v2_fd;                                 /* for CLONE_INTO_CGROUP, or -1 */
+	int attach_fds[SP_CGROUP_HIERARCHIES_MAX]; /* v1: the child writes "0" into each */
+	size_t attach_count;
 	uint32_t degraded; /* SP_CGROUP_* that are asked for and not enforced */
 };
 
