@@ -615,12 +615,14 @@ void sp_exec_stream_open(struct sp_request *request, bool run)
 	struct sp_api_stream *stream = calloc(1, sizeof(*stream));
 	const char *secret = request->caller.secret;
 	struct sp_err err = {0};
-	int status = 0;
+	int status;
 
-	if (!stream)
-		status = sp_err_set(&err, -ENOMEM, "open the stream");
-	else
-		status = check_target(request, run, stream, &err);
+	if (!stream) {
+		(void)sp_err_set(&err, -ENOMEM, "open the stream");
+		sp_reply_error(request, &err);
+		return;
+	}
+	status = check_target(request, run, stream, &err);
 	if (status == 0 && secret) {
 		stream->secret = strdup(secret);
 		if (!stream->secret)

@@ -155,7 +155,7 @@ int sp_body_read(const json_t *object, const char *where, const struct sp_member
 
 int sp_body_expect_empty(const char *data, size_t len, struct sp_err *err)
 {
-	json_t *root;
+	json_t *root = NULL;
 	int status = sp_body_parse(data, len, &root, err);
 
 	if (status < 0)

@@ -35,6 +35,7 @@ static void write_sandbox(struct sp_json_out *out, const struct sp_sandbox_info 
 {
 	const struct sp_sandbox *sandbox = info->sandbox;
 
+	sp_assert(sandbox);
 	sp_json_open(out, NULL, '{');
 	sp_json_text(out, "id", sandbox->id);
 	sp_json_text(out, "pool", info->pool);
@@ -106,7 +107,7 @@ void sp_handle_acquire(struct sp_request *request)
 
 void sp_handle_sandbox_get(struct sp_request *request)
 {
-	struct sp_sandbox_info info;
+	struct sp_sandbox_info info = {0};
 	struct sp_err err = {0};
 
 	if (sp_service_inspect(request->api->service, &request->caller, request->name, &info,
@@ -118,7 +119,7 @@ void sp_handle_sandbox_get(struct sp_request *request)
 
 void sp_handle_sandbox_renew(struct sp_request *request)
 {
-	struct sp_sandbox_info info;
+	struct sp_sandbox_info info = {0};
 	struct sp_err err = {0};
 	int64_t ttl_ms = 0;
 	const struct sp_member members[] = {
