@@ -82,7 +82,13 @@ enum sp_slot_state {
 	SP_SLOT_GONE,     /* clean; GONE waits for room among the answers */
 };
 
-enum sp_exec_state { SP_EXEC_FREE, SP_EXEC_CREATING, SP_EXEC_LIVE, SP_EXEC_REMOVING };
+enum sp_exec_state {
+	SP_EXEC_FREE,
+	SP_EXEC_CREATING,
+	SP_EXEC_LIVE,
+	SP_EXEC_REMOVING, /* asked of the spawner, exactly one answer comes */
+	SP_EXEC_STUCK,    /* could not be removed, waits for the slot's retry */
+};
 
 struct sp_slot_exec {
 	uint32_t number;

@@ -401,8 +401,9 @@ static void retry_execs(struct sp_launcher *launcher, struct sp_slot *slot)
 	for (size_t i = 0; i < SP_LAUNCHER_EXECS; i++) {
 		struct sp_spawn_request request;
 
-		if (slot->execs[i].state != SP_EXEC_REMOVING)
+		if (slot->execs[i].state != SP_EXEC_STUCK)
 			continue;
+		slot->execs[i].state = SP_EXEC_REMOVING;
 		request = spawn_request(launcher, slot, SP_SPAWN_EXEC_REMOVE, 0,
 					slot->execs[i].number);
 		sp_spawn_urgent(launcher, &request);
@@ -529,7 +530,10 @@ void sp_slots_exec_removed(struct sp_launcher *launcher, const struct sp_spawn_a
 	sp_assert(exec && exec->state == SP_EXEC_REMOVING);
 	if (answer->status == 0)
 		exec->state = SP_EXEC_FREE;
-	else if (slot->state == SP_SLOT_RUNNING) /* else it goes with the sandbox's */
+	else
+		exec->state = SP_EXEC_STUCK;
+	/* Of a sandbox that is going it goes with the rest. */
+	if (answer->status < 0 && slot->state == SP_SLOT_RUNNING)
 		retry_later(launcher, slot, next_pause(slot));
 }
 

@@ -241,3 +241,30 @@ Test(launcher_exec, allows_nothing_below_it)
 	sp_fd_close(&fd);
 	end(&play, &sandbox);
 }
+
+/* A removal that has not been answered yet must not be asked for again by the retry of another. */
+Test(launcher_exec, a_stuck_one_leaves_the_removal_of_others_alone)
+{
+	struct play play;
+	struct play_sandbox sandbox;
+	uint32_t stuck;
+	int output;
+	int fd;
+
+	begin(&play, &sandbox);
+	stuck = new_cgroup(&play, &sandbox, &fd);
+	output = play_exec_shell(&sandbox, "sleep 100; :", fd);
+	cr_assert(next_record(&sandbox) == SP_INIT_STARTED);
+	command(&play, &sandbox, SP_LAUNCHER_EXEC_DONE, stuck);
+	for (int i = 0; i < 3000; i++) {
+		int other_fd;
+		uint32_t other = new_cgroup(&play, &sandbox, &other_fd);
+
+		command(&play, &sandbox, SP_LAUNCHER_EXEC_DONE, other);
+		sp_fd_close(&other_fd);
+	}
+	wait_for_exec_cgroups(&sandbox, 1);
+	sp_fd_close(&output);
+	sp_fd_close(&fd);
+	end(&play, &sandbox);
+}
