@@ -69,7 +69,7 @@ static void answer_client(struct sp_service_op *op, struct sandbox_link *link,
 	}
 	service_info(link, sp_clock_boot_ms(), &info);
 	info.secret = secret[0] != '\0' ? secret : NULL;
-	spares_want(link);
+	spares_want_later(link);
 	cb(arg, &info, NULL);
 }
 

@@ -122,6 +122,7 @@ static struct sandbox_link *link_new(struct daemon_pool *pool, struct sp_sandbox
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, on_gone_deferred);
 	sp_deferred_init(&link->release, on_release_deferred);
+	sp_deferred_init(&link->refill, spares_on_refill);
 	return link;
 }
 

@@ -55,7 +55,6 @@ struct daemon_pool {
 	bool removed;                        /* by a reload: drains, then goes */
 	struct sp_timer wakeup;
 	struct sp_deferred touched; /* look at the policy's next wake-up */
-	bool touched_before;
 	int64_t failure_logged_ms;
 	uint32_t failures_unlogged;
 };
@@ -116,6 +115,7 @@ struct sandbox_link {
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
 	struct sp_deferred gone;       /* tell the policy outside of its own call */
 	struct sp_deferred release;    /* its one run is over */
+	struct sp_deferred refill;     /* of its spares */
 };
 
 struct exec_stream;
@@ -164,7 +164,7 @@ struct sp_exec {
 	int64_t started_ns;
 	uint64_t oom_at_start;
 	bool in_cgroup;
-	uint32_t cgroup_number;
+	struct exec_cgroup cgroup;
 	uint64_t kill_request;          /* EXEC_KILL on its way to the launcher */
 	struct exec_stream *streams[3]; /* stdin, stdout (and tty), stderr */
 	struct sp_buf stdin_buffer;
@@ -417,13 +417,18 @@ void exec_on_timer(struct sp_timer *timer);
 
 /* ---- exec_cgroup.c ---- */
 
-/* Ask for as many as are missing. */
+/* Ask for as many as are missing, now or when the answers of this turn are written. */
 void spares_want(struct sandbox_link *link);
+void spares_want_later(struct sandbox_link *link);
+void spares_on_refill(struct sp_deferred *deferred);
 bool spare_take(struct sandbox_link *link, struct exec_cgroup *ret);
 void spares_drop(struct sandbox_link *link);
 bool spares_possible(const struct sandbox_link *link);
-/* The exec in it is over: the launcher removes it once it is empty. */
-void exec_cgroup_done(struct sandbox_link *link, uint32_t number);
+/* Nothing is started in it any more: the launcher removes it once it is empty. Closes its
+ * descriptor. */
+void exec_cgroup_done(struct sandbox_link *link, struct exec_cgroup *cgroup);
+/* The exec in it is over: it is a spare again, or done. */
+void exec_cgroup_leave(struct sp_exec *exec);
 
 /* ---- exec_output.c, exec_input.c ---- */
 
@@ -506,6 +511,8 @@ void stop_progress(struct sp_service *service);
 void stop_on_progress(struct sp_deferred *deferred);
 void stop_on_timer(struct sp_timer *timer);
 void stop_fatal(struct sp_service *service, const char *why);
+/* Close its socket if that is still ours, and wait (bounded) for its end. */
+void reap_launcher(struct sp_service *service);
 /* A handle of the service itself is closed. */
 void service_handle_closed(struct sp_service *service);
 

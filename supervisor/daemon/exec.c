@@ -67,12 +67,10 @@ void exec_detach(struct sp_exec *exec)
 		return;
 	launcher_forget(exec->service->launcher, exec->kill_request);
 	exec->kill_request = 0;
+	exec_cgroup_leave(exec);
 	sp_list_remove(&exec->link);
 	link->running_execs--;
 	exec->sandbox = NULL;
-	if (exec->in_cgroup)
-		exec_cgroup_done(link, exec->cgroup_number);
-	exec->in_cgroup = false;
 }
 
 void exec_free(struct sp_exec *exec)
@@ -304,12 +302,11 @@ void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, 
 
 /* ---- end ---- */
 
-/* The sandbox of a run is of no use from here on; killed at the end of the turn, so that the answer
- * goes out first. */
+/* The sandbox of a run is of no use from here on; killed when the answer has gone out. */
 static void release_one_shot(struct sp_exec *exec)
 {
 	if (exec->one_shot && exec->sandbox)
-		sp_defer(&exec->service->deferred, &exec->sandbox->release);
+		sp_defer_late(&exec->service->deferred, &exec->sandbox->release);
 }
 
 static void take_peak(struct sp_exec *exec, uint64_t max_rss_bytes)

@@ -1,6 +1,8 @@
 /*
- * Spare sub-cgroups: a leased sandbox has two in hand, so that an exec with a timeout starts in one
- * without a round trip to the launcher; each one used is replaced off the path.
+ * Spare sub-cgroups: a leased sandbox has two in hand, so that an exec starts in one without a
+ * round trip to the launcher. One that its exec left empty is a spare again; one in which something
+ * was killed or lives on is not (after cgroup.kill the kernel kills whatever is born there), and is
+ * replaced off the path.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -8,6 +10,8 @@
 #include "pool/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 
 bool spares_possible(const struct sandbox_link *link)
 {
@@ -71,7 +75,9 @@ static void on_spare(void *arg, const struct sp_launcher_answer *answer, int *fd
 			.number = answer->value,
 		};
 	} else {
-		exec_cgroup_done(link, answer->value);
+		struct exec_cgroup cgroup = {.fd = sp_take_fd(&fds[0]), .number = answer->value};
+
+		exec_cgroup_done(link, &cgroup);
 	}
 }
 
@@ -95,6 +101,17 @@ void spares_want(struct sandbox_link *link)
 	}
 }
 
+void spares_want_later(struct sandbox_link *link)
+{
+	if (spares_possible(link) && link->state == LINK_READY)
+		sp_defer_late(&link->service->deferred, &link->refill);
+}
+
+void spares_on_refill(struct sp_deferred *deferred)
+{
+	spares_want(SP_CONTAINER_OF(deferred, struct sandbox_link, refill));
+}
+
 bool spare_take(struct sandbox_link *link, struct exec_cgroup *ret)
 {
 	if (link->spare_count == 0)
@@ -113,11 +130,41 @@ void spares_drop(struct sandbox_link *link)
 		sp_fd_close(&link->spares[--link->spare_count].fd);
 }
 
-void exec_cgroup_done(struct sandbox_link *link, uint32_t number)
+void exec_cgroup_done(struct sandbox_link *link, struct exec_cgroup *cgroup)
 {
+	sp_fd_close(&cgroup->fd);
 	/* The sub-cgroups of a dead sandbox go with it. */
 	if (link->state != LINK_READY)
 		return;
 	(void)launcher_command(link->service->launcher, SP_LAUNCHER_EXEC_DONE, link->slot,
-			       link->serial, number, 0, NULL, NULL, NULL);
+			       link->serial, cgroup->number, 0, NULL, NULL, NULL);
+}
+
+static bool empty(const struct exec_cgroup *cgroup)
+{
+	SP_AUTO_CLOSE int fd = openat(cgroup->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	char text[64];
+	ssize_t got = fd < 0 ? -errno : sp_read_all(fd, text, sizeof(text) - 1);
+
+	if (got <= 0)
+		return false;
+	text[got] = '\0';
+	return strstr(text, "populated 0\n") != NULL;
+}
+
+void exec_cgroup_leave(struct sp_exec *exec)
+{
+	struct sandbox_link *link = exec->sandbox;
+
+	if (!exec->in_cgroup)
+		return;
+	exec->in_cgroup = false;
+	/* With one waiting, its own is on the way. */
+	if (!exec->killed && exec->state == EXEC_DRAINING && link->state == LINK_READY &&
+	    link->spare_count < SP_SPARE_CGROUPS && !first_waiting(link) && empty(&exec->cgroup)) {
+		link->spares[link->spare_count++] = exec->cgroup;
+		return;
+	}
+	exec_cgroup_done(link, &exec->cgroup);
+	spares_want_later(link);
 }

@@ -40,7 +40,7 @@ static int kill_by_cgroup(struct sp_exec *exec)
 	struct sandbox_link *link = exec->sandbox;
 
 	return launcher_command(exec->service->launcher, SP_LAUNCHER_EXEC_KILL, link->slot,
-				link->serial, exec->cgroup_number, SP_REQUEST_MS, on_cgroup_killed,
+				link->serial, exec->cgroup.number, SP_REQUEST_MS, on_cgroup_killed,
 				exec, &exec->kill_request);
 }
 

@@ -112,7 +112,8 @@ static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
 	exec->state = EXEC_SENT;
 	exec->oom_at_start = link->oom_kills;
 	exec->in_cgroup = cgroup != NULL;
-	exec->cgroup_number = cgroup ? cgroup->number : 0;
+	if (cgroup)
+		exec->cgroup = *cgroup;
 	exec_record_free(exec);
 	if (exec->timeout_ms > 0)
 		sp_timer_set(&exec->service->timers, &exec->timer,
@@ -130,7 +131,7 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 	int status = add_standard_streams(exec, &passed, err);
 
 	if (cgroup)
-		pass(&passed, cgroup->fd, true);
+		pass(&passed, cgroup->fd, false);
 	if (status == 0) {
 		if (exec->strings_fd >= 0)
 			pass(&passed, exec->strings_fd, false);
@@ -146,7 +147,7 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 	if (status < 0) {
 		close_streams(exec);
 		if (cgroup)
-			exec_cgroup_done(exec->sandbox, cgroup->number);
+			exec_cgroup_done(exec->sandbox, cgroup);
 		return status;
 	}
 	sent(exec, cgroup);
@@ -172,7 +173,9 @@ int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *
 		status = exec_send(exec, NULL, err);
 	} else if (spare_take(link, &cgroup)) {
 		status = exec_send(exec, &cgroup, err);
-		spares_want(link);
+		/* Most come back; a replacement is made when the next one would have to wait. */
+		if (link->spare_count == 0)
+			spares_want_later(link);
 	} else {
 		exec->state = EXEC_WAITING;
 		spares_want(link);

@@ -16,6 +16,9 @@
 /*
  * What was put off runs at the end of the same turn of the loop, first in first out; what a run
  * puts off runs in the next turn. This is how callbacks are kept out of the calls that start them.
+ * What can wait for the answers of this turn to be written is put off further: it runs at the end
+ * of the next turn. On a host with few processors it would else take one from whoever waits for
+ * them.
  */
 struct sp_deferred {
 	struct sp_list link; /* in the queue while waiting, else empty */
@@ -26,6 +29,7 @@ struct sp_defer_queue {
 	uv_check_t check;
 	uv_idle_t idle; /* active while something waits, so that the poll does not sleep */
 	struct sp_list waiting;
+	struct sp_list late; /* waiting in the next turn */
 	unsigned int open_handles;
 	void (*on_closed)(void *arg);
 	void *arg;
@@ -37,6 +41,7 @@ void sp_defer_queue_close(struct sp_defer_queue *queue, void (*on_closed)(void *
 void sp_deferred_init(struct sp_deferred *deferred, void (*run)(struct sp_deferred *deferred));
 /* Harmless when it waits already. */
 void sp_defer(struct sp_defer_queue *queue, struct sp_deferred *deferred);
+void sp_defer_late(struct sp_defer_queue *queue, struct sp_deferred *deferred);
 void sp_deferred_cancel(struct sp_deferred *deferred);
 
 /* ---- deadlines ---- */

@@ -49,15 +49,8 @@ static void on_wakeup(struct sp_timer *timer)
 static void on_touched(struct sp_deferred *deferred)
 {
 	struct daemon_pool *pool = SP_CONTAINER_OF(deferred, struct daemon_pool, touched);
-	int64_t now_ms;
+	int64_t now_ms = sp_clock_boot_ms();
 
-	if (!pool->touched_before) {
-		pool->touched_before = true;
-		sp_defer(&pool->service->deferred, deferred);
-		return;
-	}
-	pool->touched_before = false;
-	now_ms = sp_clock_boot_ms();
 	if (sp_pool_next_wakeup_ms(pool->policy) <= now_ms)
 		sp_pool_tick(pool->policy, now_ms);
 	sp_timer_set(&pool->service->timers, &pool->wakeup, sp_pool_next_wakeup_ms(pool->policy));
@@ -65,7 +58,8 @@ static void on_touched(struct sp_deferred *deferred)
 
 void daemon_pool_touch(struct daemon_pool *pool)
 {
-	sp_defer(&pool->service->deferred, &pool->touched);
+	/* Late: a refill is not to run beside the answer to who took the last one. */
+	sp_defer_late(&pool->service->deferred, &pool->touched);
 	if (pool->removed || pool->service->stopping)
 		stop_progress(pool->service);
 }

@@ -6,6 +6,7 @@
  */
 #include "supervisor/daemon/daemon_private.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -102,14 +103,32 @@ static int clear_capabilities(struct sp_err *err)
 	return 0;
 }
 
+/* Capabilities and no_new_privs are a thread's: another thread would keep them. */
+static int check_single_thread(struct sp_err *err)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	int count = 0;
+
+	if (!dir)
+		return sp_err_set(err, -errno, "open '/proc/self/task'");
+	while ((entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			count++;
+	(void)closedir(dir);
+	if (count != 1)
+		return sp_err_set(err, -EBUSY, "drop privileges in %d threads", count);
+	return 0;
+}
+
 int privileges_drop(const struct sp_identity *identity, struct sp_err *err)
 {
 	bool root = geteuid() == 0;
-	int status = 0;
+	int status = check_single_thread(err);
 
 	/* Without privilege there is nothing in the bounding set that could be had again:
 	 * no_new_privs below sees to it. */
-	if (root) {
+	if (status == 0 && root) {
 		status = drop_bounding_set(err);
 		if (status == 0 && setgroups(identity->group_count, identity->groups) < 0)
 			status = sp_err_set(err, -errno, "set the groups");

@@ -267,7 +267,7 @@ static void on_adopted(void *arg, const struct sp_launcher_answer *answer, int *
 	finish(reload);
 }
 
-static void read_faults(int fd, struct sp_err *err)
+static void read_faults(int fd, int status, struct sp_err *err)
 {
 	char text[SP_ERR_MESSAGE_MAX];
 	ssize_t got;
@@ -280,20 +280,21 @@ static void read_faults(int fd, struct sp_err *err)
 	while (got > 0 && text[got - 1] == '\n')
 		got--;
 	text[got] = '\0';
-	(void)sp_err_code(err, SP_CODE_CONFIG_INVALID, -EINVAL, "%s", text);
+	(void)sp_err_code(err, SP_CODE_CONFIG_INVALID, status, "%s", text);
 }
 
 int config_answer_check(const struct sp_launcher_answer *answer, const int *fds, size_t fd_count,
 			struct sp_err *err)
 {
+	int status = answer->status < 0 ? answer->status : -EPROTO;
+
 	if (answer->header.type == SP_LAUNCHER_CONFIG && answer->status == 0 && fd_count == 1)
 		return 0;
-	(void)sp_err_code(err, SP_CODE_CONFIG_INVALID,
-			  answer->status < 0 ? answer->status : -EPROTO,
+	(void)sp_err_code(err, SP_CODE_CONFIG_INVALID, status,
 			  "the configuration was refused: %s %s", answer->stage, answer->text);
 	if (answer->header.type == SP_LAUNCHER_CONFIG && fd_count == 1)
-		read_faults(fds[0], err);
-	return err ? err->status : -EINVAL;
+		read_faults(fds[0], status, err);
+	return status;
 }
 
 static void on_config(void *arg, const struct sp_launcher_answer *answer, int *fds, size_t fd_count)

@@ -392,6 +392,7 @@ void sandbox_free_when_done(struct sandbox_link *link)
 		return;
 	sp_deferred_cancel(&link->gone);
 	sp_deferred_cancel(&link->release);
+	sp_deferred_cancel(&link->refill);
 	sp_list_remove(&link->link);
 	free(link);
 	stop_progress(service);

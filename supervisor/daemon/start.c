@@ -23,9 +23,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HELLO_MS 60000
+
+/* How long an earlier launcher of this instance may still clean up behind a daemon that was killed.
+ */
+#define PREDECESSOR_MS       1500
+#define PREDECESSOR_RETRY_NS (20 * SP_NS_PER_MS)
 
 /* Beside our own program (a build tree), or where it is installed relative to it. */
 static int find_launcher(const char *wanted, char *path, struct sp_err *err)
@@ -67,21 +73,33 @@ static void raise_descriptor_limit(void)
 	}
 }
 
+static int greet_launcher(struct sp_service *service, const char *program, struct sp_err *err)
+{
+	SP_AUTO_CLOSE int config_fd = -1;
+	struct launcher_spawn spawn = {.program = program, .config_path = service->config_path};
+	int status = launcher_spawn(&spawn, &service->launcher_fd, &service->launcher_pidfd, err);
+
+	if (status == 0)
+		status = launcher_hello(service->launcher_fd, HELLO_MS, &config_fd, err);
+	return status < 0 ? status : config_read(config_fd, &service->config, err);
+}
+
 static int start_launcher(struct sp_service *service, const struct sp_daemon_options *options,
 			  struct sp_err *err)
 {
+	const struct timespec pause = {.tv_nsec = PREDECESSOR_RETRY_NS};
+	int64_t until_ms = sp_clock_boot_ms() + PREDECESSOR_MS;
 	char program[PATH_MAX];
-	SP_AUTO_CLOSE int config_fd = -1;
-	struct launcher_spawn spawn = {.program = program, .config_path = service->config_path};
 	int status = find_launcher(options->launcher, program, err);
 
-	if (status == 0)
-		status = launcher_spawn(&spawn, &service->launcher_fd, &service->launcher_pidfd,
-					err);
-	if (status == 0)
-		status = launcher_hello(service->launcher_fd, HELLO_MS, &config_fd, err);
-	if (status == 0)
-		status = config_read(config_fd, &service->config, err);
+	while (status == 0) {
+		status = greet_launcher(service, program, err);
+		if (status != -EALREADY || sp_clock_boot_ms() >= until_ms)
+			return status;
+		reap_launcher(service);
+		(void)nanosleep(&pause, NULL);
+		status = 0;
+	}
 	return status;
 }
 

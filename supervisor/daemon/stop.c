@@ -163,7 +163,7 @@ void sp_daemon_close(struct sp_service *service, void (*on_closed)(void *arg), v
 }
 
 /* Its end of file came with the close of our socket; only now may it take a moment. */
-static void reap_launcher(struct sp_service *service)
+void reap_launcher(struct sp_service *service)
 {
 	struct pollfd waited = {.fd = service->launcher_pidfd, .events = POLLIN};
 	siginfo_t info;
