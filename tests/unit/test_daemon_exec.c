@@ -589,3 +589,47 @@ Test(daemon_exec, thousand_execs_in_one_sandbox_leave_no_descriptor, .timeout = 
 	live_release(&live, &held);
 	live_stop(&live);
 }
+
+static bool is_spare(const struct sandbox_link *link, uint32_t number)
+{
+	for (uint32_t i = 0; i < link->spare_count; i++)
+		if (link->spares[i].number == number)
+			return true;
+	return false;
+}
+
+Test(daemon_exec, cgroup_is_used_again_only_if_nothing_was_killed_or_lives_in_it)
+{
+	struct live live;
+	COMMAND(quick, "/bin/true");
+	COMMAND(forking, "/bin/sh", "-c", "sleep 60 >/dev/null 2>&1 &");
+	COMMAND(endless, "/bin/sleep", "60");
+	struct sandbox_link *link;
+	struct outcome outcome;
+	struct held held;
+	uint32_t next;
+
+	LIVE_START(&live, "", POOL);
+	held = live_acquire(&live, "default");
+	link = live_link(&live, &held);
+	if (!spares_possible(link))
+		cr_skip_test("needs cgroup v2");
+	LIVE_WAIT(&live, link->spare_count == SP_SPARE_CGROUPS);
+	next = link->spares[SP_SPARE_CGROUPS - 1].number;
+	cr_assert(live_exec(&live, &held, &quick).result.exit_code == 0);
+	cr_assert(link->spare_count == SP_SPARE_CGROUPS && is_spare(link, next));
+
+	cr_assert(live_exec(&live, &held, &forking).result.exit_code == 0);
+	LIVE_WAIT(&live, link->spare_count == SP_SPARE_CGROUPS);
+	cr_assert(!is_spare(link, next));
+
+	next = link->spares[SP_SPARE_CGROUPS - 1].number;
+	endless.spec.timeout_ms = 100;
+	outcome = live_exec(&live, &held, &endless);
+	cr_assert(outcome.result.reason == SP_EXEC_TIMEOUT);
+	LIVE_WAIT(&live, link->spare_count == SP_SPARE_CGROUPS);
+	cr_assert(!is_spare(link, next));
+	cr_assert(live_exec(&live, &held, &quick).result.exit_code == 0);
+	live_release(&live, &held);
+	live_stop(&live);
+}

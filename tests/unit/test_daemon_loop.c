@@ -94,6 +94,33 @@ Test(daemon_loop, what_deferred_work_defers_runs_in_the_next_turn)
 	close_queue(&loop, &queue);
 }
 
+Test(daemon_loop, late_work_runs_in_the_next_turn_after_what_that_one_begins_with)
+{
+	struct sp_defer_queue queue;
+	struct work late = {.queue = &queue};
+	struct work cancelled = {.queue = &queue};
+	struct work work = {.queue = &queue, .again = true};
+	uv_loop_t loop;
+
+	order = 0;
+	cr_assert(uv_loop_init(&loop) == 0);
+	sp_defer_queue_init(&queue, &loop);
+	sp_deferred_init(&late.deferred, on_work);
+	sp_deferred_init(&cancelled.deferred, on_work);
+	sp_deferred_init(&work.deferred, on_work);
+	sp_defer_late(&queue, &late.deferred);
+	sp_defer_late(&queue, &cancelled.deferred);
+	sp_defer(&queue, &late.deferred);
+	sp_defer(&queue, &work.deferred);
+	(void)uv_run(&loop, UV_RUN_NOWAIT);
+	cr_assert(late.runs == 0 && work.runs == 1);
+	sp_deferred_cancel(&cancelled.deferred);
+	(void)uv_run(&loop, UV_RUN_NOWAIT);
+	cr_assert(late.runs == 1 && cancelled.runs == 0 && work.runs == 2);
+	cr_assert(!uv_is_active((uv_handle_t *)&queue.idle));
+	close_queue(&loop, &queue);
+}
+
 Test(daemon_loop, cancelled_work_does_not_run_even_from_its_own_batch)
 {
 	struct sp_defer_queue queue;

@@ -302,6 +302,7 @@ static void captive_open(struct captive *captive)
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, NULL);
 	sp_deferred_init(&link->release, NULL);
+	sp_deferred_init(&link->refill, NULL);
 	link->state = LINK_BOOTING;
 	cr_assert(sandbox_attach(link, &created, pidfd, pair[0], &err) == 0);
 	link->state = LINK_READY;
