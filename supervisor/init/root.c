@@ -168,10 +168,14 @@ static int apply_symlink(struct builder *builder, const struct sp_table_mount *m
 
 	memcpy(parent, mount->target, (size_t)(name - mount->target));
 	parent[name - mount->target] = '\0';
-	dir_fd = sp_mount_point(builder->root_fd, parent, false);
-	if (dir_fd < 0)
-		return dir_fd;
-	return symlinkat(mount->source, dir_fd, name) == 0 ? 0 : -errno;
+	if (strcmp(parent, "/") != 0) {
+		dir_fd = sp_mount_point(builder->root_fd, parent, false);
+		if (dir_fd < 0)
+			return dir_fd;
+	}
+	if (symlinkat(mount->source, dir_fd < 0 ? builder->root_fd : dir_fd, name) != 0)
+		return -errno;
+	return 0;
 }
 
 static int apply_writable(struct builder *builder, const struct sp_table_mount *mount, uint32_t i)

@@ -1,5 +1,6 @@
 /*
- * A devpts costs a superblock, so it is mounted at the first request for a terminal. The slave is
+ * A devpts costs a superblock, which every memory cgroup on the host has to account for, so one
+ * that waits has none: it is mounted before the first program. The slave is
  * opened through its master (TIOCGPTPEER): no path is involved that somebody could have put
  * something at. A DIRECT sandbox uses the host's devpts.
  */
@@ -17,7 +18,7 @@
 
 #define TTY_MODE 0620
 
-static int mount_devpts(struct init *init)
+int init_tty_mount(struct init *init)
 {
 	const struct sp_mount_option options[] = {
 		{"mode", "620"}, {"ptmxmode", "666"}, {"max", INIT_PTYS_MAX}};
@@ -25,15 +26,15 @@ static int mount_devpts(struct init *init)
 	SP_AUTO_CLOSE int target_fd = -1;
 	int status;
 
-	if (init->pts_fd >= 0)
+	if (init->pts_fd >= 0 || init->direct)
 		return 0;
+	target_fd = sp_mount_resolve(init->root_fd, "/dev/pts");
+	if (target_fd < 0)
+		return target_fd;
 	mount_fd = sp_mount_new("devpts", options, SP_ARRAY_SIZE(options),
 				MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	if (mount_fd < 0)
 		return mount_fd;
-	target_fd = sp_mount_resolve(init->root_fd, "/dev/pts");
-	if (target_fd < 0)
-		return target_fd;
 	status = sp_mount_attach(mount_fd, target_fd);
 	if (status == 0)
 		init->pts_fd = sp_take_fd(&mount_fd);
@@ -50,7 +51,7 @@ static int open_master(struct init *init)
 		fd = open("/dev/ptmx", flags | O_CLOEXEC);
 		return fd < 0 ? -errno : fd;
 	}
-	status = mount_devpts(init);
+	status = init_tty_mount(init);
 	if (status < 0)
 		return status;
 	fd = openat(init->pts_fd, "ptmx", flags | O_CLOEXEC);

@@ -8,6 +8,13 @@
 
 #define INIT_PTYS_MAX "128" /* per sandbox; the kernel's 4096 are for the whole host */
 
+/*
+ * The sandbox's own devpts, if it is not there yet. A program that wants a terminal of its own
+ * (pexpect, script, tmux) finds it from the first exec on; where it cannot be had, opening
+ * /dev/ptmx is ENOENT. 0 or a negative errno.
+ */
+int init_tty_mount(struct init *init);
+
 /* A new pair of the request's size, the slave owned by the request's ids. On success both belong
  * to the caller. Negative errno. */
 int init_tty_open(struct init *init, const struct sp_init_exec *request, int *ret_master_fd,

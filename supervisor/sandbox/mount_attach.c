@@ -95,12 +95,24 @@ int sp_mount_component(const char **path, char *name)
 	return 1;
 }
 
+/* Right below the root: nearly always missing, so it is made before it is looked for. */
+static int top_level_point(int root_fd, const char *name, bool is_file)
+{
+	int status = sp_mount_make(root_fd, name, is_file);
+
+	return status < 0 ? status : sp_mount_step(root_fd, name);
+}
+
 int sp_mount_point(int root_fd, const char *path, bool is_file)
 {
+	const char *rest = path;
 	char name[NAME_MAX + 1];
-	SP_AUTO_CLOSE int fd = sp_mount_resolve(root_fd, path);
-	int more;
+	SP_AUTO_CLOSE int fd = -1;
+	int more = sp_mount_component(&rest, name);
 
+	if (more > 0 && *rest == '\0')
+		return top_level_point(root_fd, name, is_file);
+	fd = sp_mount_resolve(root_fd, path);
 	if (fd != -ENOENT)
 		return sp_take_fd(&fd);
 	fd = sp_mount_resolve(root_fd, "/");

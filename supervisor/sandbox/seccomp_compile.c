@@ -265,6 +265,16 @@ static void add_return(struct sp_seccomp_preamble *preamble, uint32_t action)
 	add(preamble, BPF_RET | BPF_K, action, 0, 0);
 }
 
+/* The first argument is one of the values: on behind `skip` further instructions. Else: error. */
+static void add_values(struct sp_seccomp_preamble *preamble, const uint32_t *values, uint8_t count,
+		       uint32_t error, uint8_t skip)
+{
+	add_load(preamble, ARGUMENT_LOW(0));
+	for (uint8_t i = 0; i < count; i++)
+		add(preamble, BPF_JMP | BPF_JEQ | BPF_K, values[i], (uint8_t)(count - i + skip), 0);
+	add_return(preamble, SECCOMP_RET_ERRNO | error);
+}
+
 void sp_seccomp_preamble(struct sp_seccomp_preamble *preamble, uint32_t newest)
 {
 	add_load(preamble, offsetof(struct seccomp_data, arch));
@@ -275,33 +285,28 @@ void sp_seccomp_preamble(struct sp_seccomp_preamble *preamble, uint32_t newest)
 	add_return(preamble, SECCOMP_RET_ERRNO | ENOSYS);
 }
 
-/* personality(0) is what every program has, 0xffffffff only asks. */
-static void preamble_personality(struct sp_seccomp_preamble *preamble)
-{
-	add_load(preamble, offsetof(struct seccomp_data, nr));
-	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, SYS_personality, 0, 4);
-	add_load(preamble, ARGUMENT_LOW(0));
-	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
-	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 1, 0);
-	add_return(preamble, SECCOMP_RET_ERRNO | EPERM);
-}
-
 /*
- * Asking for a socket of any other family makes the kernel load its module, and few of those have
- * had the scrutiny of these. AF_VSOCK would reach the hypervisor past every network namespace.
+ * Calls of which only some values of the first argument are let through. The kernel runs the filter
+ * for every number when it is loaded, so what the others pay counts: one comparison for each, and
+ * the number, loaded by sp_seccomp_preamble(), is not loaded again.
+ *
+ * personality(0) is what every program has, 0xffffffff only asks. Asking for a socket of any other
+ * family makes the kernel load its module, and few of those have had the scrutiny of these;
+ * AF_VSOCK would reach the hypervisor past every network namespace.
  */
-static void preamble_sockets(struct sp_seccomp_preamble *preamble)
+static void preamble_values(struct sp_seccomp_preamble *preamble)
 {
+	static const uint32_t personalities[] = {0, UINT32_MAX};
 	static const uint32_t families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
-	const uint8_t count = SP_ARRAY_SIZE(families);
+	const uint8_t personality_block = SP_ARRAY_SIZE(personalities) + 2;
+	const uint8_t socket_block = SP_ARRAY_SIZE(families) + 2;
 
-	add_load(preamble, offsetof(struct seccomp_data, nr));
-	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0);
-	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, (uint8_t)(count + 2));
-	add_load(preamble, ARGUMENT_LOW(0));
-	for (uint8_t i = 0; i < count; i++)
-		add(preamble, BPF_JMP | BPF_JEQ | BPF_K, families[i], (uint8_t)(count - i), 0);
-	add_return(preamble, SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, SYS_personality, 2, 0);
+	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, (uint8_t)(personality_block + 1), 0);
+	add(preamble, BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, personality_block,
+	    (uint8_t)(personality_block + socket_block));
+	add_values(preamble, personalities, SP_ARRAY_SIZE(personalities), EPERM, socket_block);
+	add_values(preamble, families, SP_ARRAY_SIZE(families), EAFNOSUPPORT, 0);
 }
 
 int sp_seccomp_export(scmp_filter_ctx context, const struct sp_seccomp_preamble *preamble,
@@ -365,8 +370,7 @@ static int compile_builtin_big(struct sp_seccomp_program *ret, struct sp_err *er
 	if (!context)
 		return sp_seccomp_fault(err, -EINVAL, "context");
 	sp_seccomp_preamble(&preamble, SP_SECCOMP_NEWEST_CALL);
-	preamble_personality(&preamble);
-	preamble_sockets(&preamble);
+	preamble_values(&preamble);
 	status = fill_builtin(context, err);
 	return status < 0 ? status : sp_seccomp_export(context, &preamble, ret, err);
 }
