@@ -86,7 +86,7 @@ static int writable_twin(const struct late_mount *mount, int dir_fd, const char 
 	const struct init *init = mount->init;
 	struct statx info;
 
-	if (statx(dir_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &info) != 0)
+	if (statx(dir_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &info) != 0)
 		return -errno;
 	if (makedev(info.stx_dev_major, info.stx_dev_minor) != init->tmpfs_device)
 		return -ENOENT;

@@ -18,9 +18,12 @@
 #include "supervisor/init/kill.h"
 #include "supervisor/init/root.h"
 #include "supervisor/init/serve.h"
+#include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +35,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KILL_ROUNDS 1000
+#define KILL_ROUNDS    1000
+#define PROCESSORS_MAX 8192
 
 static struct init init_state = {
 	.root_fd = -1,
@@ -93,6 +97,18 @@ static int own_signals(void)
 	return sigprocmask(SIG_SETMASK, &all, NULL) == 0 ? 0 : -errno;
 }
 
+/* Whoever pinned the daemon did not mean what runs here; the cpuset does, and the kernel keeps to
+ * it whatever is asked for. */
+static int own_processors(void)
+{
+	unsigned long all[PROCESSORS_MAX / CHAR_BIT / sizeof(unsigned long)];
+
+	memset(all, UCHAR_MAX, sizeof(all));
+	return sched_setaffinity(0, sizeof(all), (const cpu_set_t *)(const void *)all) == 0
+		       ? 0
+		       : -errno;
+}
+
 static int map_record(struct init *init)
 {
 	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
@@ -149,6 +165,10 @@ static int boot(struct init *init)
 	status = own_signals();
 	if (status < 0)
 		return status;
+	init_stage(init, "processors");
+	status = own_processors();
+	if (status < 0)
+		return status;
 	init_stage(init, "record");
 	status = map_record(init);
 	if (status < 0)
@@ -158,6 +178,8 @@ static int boot(struct init *init)
 		return status;
 	init_stage(init, "events");
 	status = init_serve_open(init);
+	/* The spawner's long one was for the boot. */
+	(void)sp_sys_set_slice(0);
 	return status < 0 ? status : init_confine(init);
 }
 

@@ -383,6 +383,28 @@ static void status_field(pid_t pid, const char *name, char *ret, size_t size)
 	(void)snprintf(ret, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
+Test(init_boot, is_not_pinned_with_its_maker)
+{
+	static struct harness_result result;
+	struct harness harness;
+	char expected[16];
+	cpu_set_t before;
+	cpu_set_t first;
+
+	NEED_ROOT();
+	cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	(void)snprintf(expected, sizeof(expected), "%d\n", CPU_COUNT(&before));
+	CPU_ZERO(&first);
+	for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&first) == 0; cpu++)
+		if (CPU_ISSET(cpu, &before))
+			CPU_SET(cpu, &first);
+	cr_assert_eq(sched_setaffinity(0, sizeof(first), &first), 0);
+	harness_ready(&harness, NULL);
+	harness_shell(&harness, "nproc", &result);
+	cr_assert_str_eq(result.output, expected);
+	harness_stop(&harness);
+}
+
 Test(init_boot, init_itself_is_confined)
 {
 	struct harness harness;
