@@ -455,9 +455,9 @@ static void answer_started(struct init *init, struct slot *slot)
 	};
 
 	slot->state = SLOT_RUNNING;
-	prefer_as_victim(init, slot->pid);
 	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer),
 			 sp_take_fd(&slot->master_fd));
+	prefer_as_victim(init, slot->pid);
 }
 
 static void answer_not_started(struct init *init, struct slot *slot, int status, const char *stage)
