@@ -74,7 +74,7 @@ static const char *const denied_calls[] = {
 	"mount", "umount", "umount2", "pivot_root", "chroot", "fspick", "open_tree_attr", "swapon",
 	"swapoff",
 	/* other processes' insides */
-	"ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd",
+	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd",
 	/* namespaces; unshare and clone by flag */
 	"setns",
 	/* kernel interfaces with a history */
@@ -87,8 +87,8 @@ static const char *const denied_calls[] = {
 	"kexec_load", "kexec_file_load", "create_module", "init_module", "finit_module",
 	"delete_module", "query_module", "get_kernel_syms", "reboot", "acct", "quotactl",
 	"quotactl_fd", "nfsservctl", "settimeofday", "stime", "clock_settime", "clock_settime64",
-	"clock_adjtime", "clock_adjtime64", "iopl", "ioperm", "vhangup", "vm86", "vm86old",
-	"uselib", "ustat", "_sysctl", "sysfs"};
+	"clock_adjtime", "clock_adjtime64", "sethostname", "setdomainname", "iopl", "ioperm",
+	"vhangup", "vm86", "vm86old", "uselib", "ustat", "_sysctl", "sysfs"};
 
 /* Programs probe these and fall back. ENOSYS. */
 static const char *const absent_calls[] = {"io_uring_setup", "io_uring_enter", "io_uring_register",

@@ -169,6 +169,7 @@ Test(seccomp, dangerous_calls_are_denied)
 		SYS_ptrace,
 		SYS_process_vm_readv,
 		SYS_process_vm_writev,
+		SYS_process_madvise,
 		SYS_kcmp,
 		SYS_pidfd_getfd,
 		SYS_setns,
@@ -196,6 +197,8 @@ Test(seccomp, dangerous_calls_are_denied)
 		SYS_clock_settime,
 		SYS_clock_adjtime,
 		SYS_vhangup,
+		SYS_sethostname,
+		SYS_setdomainname,
 		SYS_get_mempolicy,
 		SYS_set_mempolicy,
 		450, /* set_mempolicy_home_node */
