@@ -4,9 +4,15 @@
 #include "pool/base/fd.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define RESERVE_MIN 16
+#define RESERVE_MAX 256
 
 void sp_fd_close(int *fd)
 {
@@ -64,7 +70,8 @@ int sp_msg_send(int socket_fd, const void *data, size_t len, const int *fds, siz
 	return (size_t)sent == len ? 0 : -EMSGSIZE;
 }
 
-ssize_t sp_msg_receive(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count)
+ssize_t sp_msg_receive_any(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count,
+			   bool *ret_lost)
 {
 	union fd_control control;
 	struct iovec iov = {.iov_base = buffer, .iov_len = size};
@@ -93,13 +100,46 @@ ssize_t sp_msg_receive(int socket_fd, void *buffer, size_t size, int *fds, size_
 		memcpy(fds + count, CMSG_DATA(header), bytes);
 		count += bytes / sizeof(int);
 	}
+	*ret_lost = (message.msg_flags & MSG_CTRUNC) != 0;
 	if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+		bool full = count == SP_MSG_FDS_MAX; /* more were sent than any record has */
+
 		for (size_t i = 0; i < count; i++)
 			sp_fd_close(&fds[i]);
-		return -EMSGSIZE;
+		if ((message.msg_flags & MSG_TRUNC) != 0 || full)
+			return -EMSGSIZE;
+		count = 0;
 	}
 	*ret_fd_count = count;
 	return got;
+}
+
+ssize_t sp_msg_receive(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count)
+{
+	bool lost = false;
+	ssize_t got = sp_msg_receive_any(socket_fd, buffer, size, fds, ret_fd_count, &lost);
+
+	return got >= 0 && lost ? -EMSGSIZE : got;
+}
+
+int sp_fd_ceiling(void)
+{
+	struct rlimit limit;
+	rlim_t reserve;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur > INT_MAX)
+		return INT_MAX;
+	reserve = SP_MIN(SP_MAX(limit.rlim_cur / 8, RESERVE_MIN), RESERVE_MAX);
+	return (int)(limit.rlim_cur - SP_MIN(limit.rlim_cur, reserve));
+}
+
+bool sp_fd_low(int open_fd, int ceiling)
+{
+	int fd = fcntl(open_fd, F_DUPFD_CLOEXEC, 0);
+	bool low = fd < 0 || fd >= ceiling;
+
+	sp_fd_close(&fd);
+	return low;
 }
 
 int sp_write_all(int fd, const void *data, size_t len)

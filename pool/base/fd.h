@@ -34,6 +34,22 @@ int sp_msg_send(int socket_fd, const void *data, size_t len, const int *fds, siz
  */
 ssize_t sp_msg_receive(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count);
 
+/*
+ * The same for who must not lose its peer because its own table of descriptors is full: a record
+ * whose descriptors found no room there comes without any of them, and *ret_lost is set.
+ */
+ssize_t sp_msg_receive_any(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count,
+			   bool *ret_lost);
+
+/*
+ * How full the table of descriptors may get by what clients ask for: beyond it is the reserve that
+ * answers, files and ends already under way need. The kernel gives the lowest free number, so a
+ * descriptor at or above the ceiling means that the reserve has been begun.
+ */
+int sp_fd_ceiling(void);
+/* Would the next descriptor be at or above it? open_fd: any that is open. */
+bool sp_fd_low(int open_fd, int ceiling);
+
 /* Write all of it (blocking descriptor). 0 or negative errno. */
 int sp_write_all(int fd, const void *data, size_t len);
 

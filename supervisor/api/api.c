@@ -219,6 +219,7 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	api->service = service;
 	api->loop = loop;
 	api->max_connections = config->max_connections;
+	api->fd_ceiling = sp_fd_ceiling();
 	sp_sandbox_id_new(api->run_id);
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
@@ -255,8 +256,10 @@ static enum MHD_Result accept_policy(void *cls, const struct sockaddr *address, 
 
 	SP_UNUSED(address);
 	SP_UNUSED(len);
-	return api->connection_count < api->max_connections + SP_API_OVERFLOW_CONNECTIONS ? MHD_YES
-											  : MHD_NO;
+	return api->connection_count < api->max_connections + SP_API_OVERFLOW_CONNECTIONS &&
+			       api->refused_count < SP_API_OVERFLOW_CONNECTIONS
+		       ? MHD_YES
+		       : MHD_NO;
 }
 
 static struct MHD_Daemon *start_mhd(struct sp_listener *listener)

@@ -70,6 +70,8 @@ struct sp_api {
 
 	struct sp_list connections;
 	uint32_t connection_count;
+	uint32_t refused_count; /* of these, those that are over the limit */
+	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
 	struct sp_list streams;
 	struct sp_list flush; /* streams with something to write, and … */
 	uv_idle_t idle;       /* … listeners to run: both done at the next turn of the loop */

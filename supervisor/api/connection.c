@@ -90,7 +90,10 @@ static void connection_opened(struct sp_listener *listener, struct MHD_Connectio
 	else if (listener->kind == SP_LISTENER_TCP)
 		sp_connection_keep_alive(connection->fd);
 	sp_list_append(&api->connections, &connection->link);
-	connection->over_limit = ++api->connection_count > api->max_connections;
+	connection->over_limit =
+		++api->connection_count > api->max_connections || connection->fd >= api->fd_ceiling;
+	if (connection->over_limit)
+		api->refused_count++;
 	sp_connection_set_deadline(connection, SP_API_REQUEST_TIMEOUT_MS);
 	*socket_context = connection;
 }
@@ -108,6 +111,8 @@ static void connection_closed(struct sp_connection *connection)
 {
 	sp_list_remove(&connection->link);
 	connection->api->connection_count--;
+	if (connection->over_limit)
+		connection->api->refused_count--;
 	connection->closed = true;
 	if (connection->watch_open)
 		uv_close((uv_handle_t *)&connection->watch, watch_closed);

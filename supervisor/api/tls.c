@@ -407,7 +407,8 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 				(void)uv_poll_stop(&tls->accept);
 			return;
 		}
-		if (tls->link_count >= api->max_connections + SP_API_OVERFLOW_CONNECTIONS)
+		if (tls->link_count >= api->max_connections + SP_API_OVERFLOW_CONNECTIONS ||
+		    fd >= api->fd_ceiling)
 			sp_fd_close(&fd);
 		else
 			link_new(tls, fd, &peer, len);

@@ -96,6 +96,14 @@ static void on_create_answer(void *arg, const struct sp_launcher_answer *answer,
 		on_created(link, answer, fds);
 		return;
 	}
+	/* It came without its descriptors: we had no room for them. */
+	if (answer->header.type == SP_LAUNCHER_CREATED) {
+		(void)launcher_command(link->service->launcher, SP_LAUNCHER_KILL, answer->slot,
+				       answer->serial, 0, 0, NULL, NULL, NULL);
+		never_was(link);
+		sandbox_create_failed(link, "descriptors", -EMFILE, "");
+		return;
+	}
 	never_was(link);
 	sandbox_create_failed(link, answer->stage[0] != '\0' ? answer->stage : "launcher",
 			      answer->status < 0 ? answer->status : -EPROTO, answer->text);
@@ -135,6 +143,9 @@ static int backend_create(void *arg, struct sp_sandbox *sandbox, struct sp_err *
 	if (pool->removed || pool->service->killing)
 		return sp_err_code(err, SP_CODE_POOL_NOT_RUNNING, -ESHUTDOWN, "pool '%s' is ending",
 				   pool->config->policy.name);
+	if (sp_fd_low(pool->service->launcher_pidfd, pool->service->fd_ceiling))
+		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EMFILE,
+				   "the daemon has too many descriptors open");
 	link = link_new(pool, sandbox);
 	if (!link)
 		return sp_err_set(err, -ENOMEM, "sandbox of pool '%s'", pool->config->policy.name);

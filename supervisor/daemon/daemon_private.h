@@ -275,7 +275,7 @@ struct sp_service {
 	struct sp_timer watchdog;
 	int64_t watchdog_ms;
 	int notify_fd;
-	int null_fd; /* /dev/null, the stdin of whoever asked for none */
+	int fd_ceiling; /* descriptors of clients end here, see pool/base/fd.h */
 	struct sp_timer stop_timer;
 	struct sp_deferred progress; /* look whether a stop, a drain or a removal is through */
 	unsigned int open_handles;

@@ -285,6 +285,12 @@ void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, 
 
 	SP_UNUSED(status);
 	exec->state = EXEC_RUNNING;
+	if (exec->tty && fd_count == 0) {
+		sp_log(SP_LOG_WARN, "no room for a terminal, killing its program", "sandbox=%s",
+		       exec->sandbox_id);
+		exec_kill(exec, SP_EXEC_DIED);
+		return;
+	}
 	if (fd_count == 1) {
 		if (exec_stream_new(exec, 1, sp_take_fd(&fds[0]), &err) < 0) {
 			exec_kill(exec, SP_EXEC_DIED);

@@ -55,6 +55,10 @@ static void on_spare(void *arg, const struct sp_launcher_answer *answer, int *fd
 		if (link->spare_requests[i] == answer->header.request)
 			link->spare_requests[i] = 0;
 	if (answer->header.type != SP_LAUNCHER_EXEC_CGROUP_READY || fd_count != 1) {
+		/* Without its descriptor, for which we had no room, it is of no use. */
+		if (answer->header.type == SP_LAUNCHER_EXEC_CGROUP_READY)
+			exec_cgroup_done(link,
+					 &(struct exec_cgroup){.fd = -1, .number = answer->value});
 		if (answer->status == -EOPNOTSUPP && !link->service->no_exec_cgroups) {
 			link->service->no_exec_cgroups = true;
 			sp_log(SP_LOG_WARN, "no cgroups for single execs, timeouts kill by init",

@@ -38,22 +38,45 @@ static void passed_close(struct passed *passed)
 	passed->owned_count = 0;
 }
 
+static int check_room(const struct sp_exec *exec, int fd, struct sp_err *err)
+{
+	if (fd < exec->service->fd_ceiling)
+		return 0;
+	return sp_err_code(err, SP_CODE_UNAVAILABLE, -EMFILE,
+			   "the daemon has too many descriptors open");
+}
+
 /* inside: which end the sandbox gets, 0 the read end, 1 the write end. */
 static int add_pipe(struct sp_exec *exec, int number, int inside, struct passed *passed,
 		    struct sp_err *err)
 {
 	int ends[2];
 
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return sp_err_set(err, -errno, "make a pipe for an exec");
-	pass(passed, ends[inside], true);
-	if (fchmod(ends[inside], 0666) < 0) {
-		int status = -errno;
+	int status;
 
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return sp_err_code(err, SP_CODE_UNAVAILABLE, -errno, "make a pipe for an exec");
+	pass(passed, ends[inside], true);
+	status = check_room(exec, ends[1 - inside], err);
+	if (status == 0 && fchmod(ends[inside], 0666) < 0)
+		status = sp_err_set(err, -errno, "open up the pipe of an exec");
+	if (status < 0) {
 		sp_fd_close(&ends[1 - inside]);
-		return sp_err_set(err, status, "open up the pipe of an exec");
+		return status;
 	}
 	return exec_stream_new(exec, number, ends[1 - inside], err);
+}
+
+/* Opened for each: the flags, locks and owners of one open file are seen by all that share it, and
+ * sandboxes share nothing that they can write. */
+static int add_null(struct passed *passed, struct sp_err *err)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return sp_err_code(err, SP_CODE_UNAVAILABLE, -errno, "open '/dev/null'");
+	pass(passed, fd, true);
+	return 0;
 }
 
 static int add_standard_streams(struct sp_exec *exec, struct passed *passed, struct sp_err *err)
@@ -65,7 +88,7 @@ static int add_standard_streams(struct sp_exec *exec, struct passed *passed, str
 	if (exec->stdin_wanted)
 		status = add_pipe(exec, 0, 0, passed, err);
 	else
-		pass(passed, exec->service->null_fd, false);
+		status = add_null(passed, err);
 	if (status == 0)
 		status = add_pipe(exec, 1, 1, passed, err);
 	if (status == 0 && exec->merge_stderr)

@@ -83,7 +83,8 @@ static inline bool sp_timer_pending(const struct sp_timer *timer)
 
 /*
  * States: open → closing → closed. Every record goes to on_record, which takes a descriptor by
- * setting it to -1; what it leaves is closed. End of file, an error or an oversized record goes to
+ * setting it to -1; what it leaves is closed. A record whose descriptors found no room in our table
+ * comes without any. End of file, an error or an oversized record goes to
  * on_hangup once, and nothing after it. Both may close the link, but free it only in on_closed.
  */
 struct sp_seq_link {

@@ -175,7 +175,8 @@ static bool on_started(struct sandbox_link *link, const struct sp_init_status *s
 {
 	struct sp_exec *exec = exec_find(link, status->header.exec);
 
-	if (!exec || exec->state != EXEC_SENT || fd_count != (exec->tty ? 1u : 0u))
+	/* A terminal without its master: there was no room for it here. */
+	if (!exec || exec->state != EXEC_SENT || (fd_count > 0 && !exec->tty))
 		return false;
 	exec_on_started(exec, status, fds, fd_count);
 	return true;

@@ -87,7 +87,9 @@ static bool receive(struct sp_seq_link *link)
 	_Alignas(max_align_t) char record[SP_SEQ_RECORD_MAX];
 	int fds[SP_MSG_FDS_MAX];
 	size_t fd_count = 0;
-	ssize_t got = sp_msg_receive(link->fd, record, sizeof(record), fds, &fd_count);
+	bool lost = false;
+	/* What was lost is missed by whoever the record is for; the peer is not to blame. */
+	ssize_t got = sp_msg_receive_any(link->fd, record, sizeof(record), fds, &fd_count, &lost);
 
 	if (got == -EAGAIN)
 		return false;

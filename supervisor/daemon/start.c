@@ -232,9 +232,7 @@ static int make_parts(struct sp_service *service, struct sp_err *err)
 {
 	int status;
 
-	service->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (service->null_fd < 0)
-		return sp_err_set(err, -errno, "open '/dev/null'");
+	service->fd_ceiling = sp_fd_ceiling();
 	cgroup_mounts_find(&service->mounts);
 	status = make_store(service, err);
 	if (status == 0)
@@ -261,7 +259,6 @@ static struct sp_service *service_alloc(uv_loop_t *loop, const struct sp_daemon_
 	service->launcher_fd = -1;
 	service->launcher_pidfd = -1;
 	service->notify_fd = -1;
-	service->null_fd = -1;
 	sp_list_init(&service->links);
 	sp_list_init(&service->execs);
 	sp_list_init(&service->ops);

@@ -182,7 +182,6 @@ void sp_daemon_free(struct sp_service *service)
 		return;
 	reap_launcher(service);
 	notify_done(service);
-	sp_fd_close(&service->null_fd);
 	sp_fd_close(&service->lock_fd);
 	if (service->store)
 		service->store->ops->free(service->store);

@@ -129,7 +129,7 @@ void sp_helper_event(struct sp_launcher *launcher, uint32_t index)
 				   info.si_code == CLD_EXITED ? info.si_status : -info.si_status);
 		return;
 	case SP_HELPER_SOURCES:
-		sp_loader_sources_ended(launcher);
+		sp_loader_sources_ended(launcher, (int)index);
 		return;
 	case SP_HELPER_BINDER:
 		sp_binder_ended(launcher, (int)index);

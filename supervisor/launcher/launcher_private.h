@@ -128,9 +128,13 @@ struct sp_pending_answer {
 	uint32_t fd_count;
 };
 
-#define SP_SPAWN_QUEUE 32768u /* power of two; more than every slot's one removal and all owed */
+#define SP_SPAWN_QUEUE      32768u /* power of two; more than every slot's one removal and all owed */
+#define SP_SPAWN_URGENT_MAX 4096u /* no requests of the daemon are read beyond */
 
-/* Requests in order, none lost: what may be queued is bounded by slots and SP_LAUNCHER_BUSY_MAX. */
+/*
+ * Requests in order, none lost. The slow queue is bounded by the slots and SP_LAUNCHER_BUSY_MAX;
+ * the other, where a removal is answered before it is done, by reading nothing while it is long.
+ */
 struct sp_spawn_queue {
 	uint32_t head;
 	uint32_t tail;
@@ -176,7 +180,7 @@ struct sp_launcher {
 	int daemon_fd;
 	int epoll_fd;
 	int signal_fd;
-	int null_fd;
+	int fd_ceiling;    /* of descriptors, see pool/base/fd.h */
 	int life_write_fd; /* open as long as we live */
 	int lock_dir_fd;   /* of the uid lock file */
 	int instance_lock_fds[2];
@@ -257,6 +261,8 @@ int64_t sp_slots_retry(struct sp_launcher *launcher, int64_t now_ms);
 
 /* spawn_link.c */
 int sp_spawn_start(struct sp_launcher *launcher, int init_fd, struct sp_err *err);
+/* May the daemon's requests add to the urgent ones? */
+bool sp_spawn_has_room(const struct sp_launcher *launcher);
 void sp_spawn_urgent(struct sp_launcher *launcher, const struct sp_spawn_request *request);
 void sp_spawn_slow(struct sp_launcher *launcher, const struct sp_spawn_request *request);
 void sp_spawn_flush(struct sp_launcher *launcher);
@@ -272,7 +278,7 @@ void sp_loader_begin(struct sp_launcher *launcher, uint64_t request);
 void sp_loader_adopt(struct sp_launcher *launcher, const struct sp_launcher_command *message);
 void sp_loader_compiled(struct sp_launcher *launcher, int wait_status);
 void sp_loader_sources_event(struct sp_launcher *launcher);
-void sp_loader_sources_ended(struct sp_launcher *launcher);
+void sp_loader_sources_ended(struct sp_launcher *launcher, int index);
 void sp_loader_prepared(struct sp_launcher *launcher, const struct sp_spawn_answer *answer);
 void sp_loader_cancel(struct sp_launcher *launcher, int status, const char *text);
 void sp_config_unref(struct sp_launcher_config *config);

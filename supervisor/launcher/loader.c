@@ -367,10 +367,12 @@ void sp_loader_sources_event(struct sp_launcher *launcher)
 	}
 }
 
-void sp_loader_sources_ended(struct sp_launcher *launcher)
+void sp_loader_sources_ended(struct sp_launcher *launcher, int index)
 {
-	/* After READY the spawner takes it from there; before, the socket has told. */
-	launcher->loader.helper = -1;
+	/* After READY the spawner takes it from there; before, the socket has told. The next load
+	 * may have begun since, with a helper of its own. */
+	if (launcher->loader.helper == index)
+		launcher->loader.helper = -1;
 }
 
 /* --- prepared -------------------------------------------------------------------------------- */

@@ -294,6 +294,7 @@ static int start(struct sp_launcher *launcher, const char *init_path, struct sp_
 	if (status < 0)
 		return status;
 	raise_descriptor_limit();
+	launcher->fd_ceiling = sp_fd_ceiling();
 	(void)umask(022);
 	status = sp_memfd_program(init_path, &init_fd, err);
 	if (status < 0)

@@ -175,6 +175,10 @@ static void create_failed(struct sp_launcher *launcher, const struct sp_spawn_an
 
 	memcpy(answer.stage, spawn->stage, sizeof(answer.stage));
 	memcpy(answer.text, spawn->text, sizeof(answer.text));
+	if (spawn->status == 0) { /* it was made, but there is no descriptor left to hand it on */
+		answer.status = -EMFILE;
+		(void)snprintf(answer.stage, sizeof(answer.stage), "descriptors");
+	}
 	sp_launcher_answer(launcher, &answer, NULL, 0);
 }
 
@@ -396,18 +400,25 @@ void sp_slots_announce(struct sp_launcher *launcher)
 	}
 }
 
+static void exec_remove(struct sp_launcher *launcher, const struct sp_slot *slot,
+			struct sp_slot_exec *exec)
+{
+	struct sp_spawn_request spawn =
+		spawn_request(launcher, slot, SP_SPAWN_EXEC_REMOVE, 0, exec->number);
+
+	exec->state = SP_EXEC_REMOVING;
+	sp_spawn_urgent(launcher, &spawn);
+}
+
 static void retry_execs(struct sp_launcher *launcher, struct sp_slot *slot)
 {
-	for (size_t i = 0; i < SP_LAUNCHER_EXECS; i++) {
-		struct sp_spawn_request request;
-
-		if (slot->execs[i].state != SP_EXEC_STUCK)
-			continue;
-		slot->execs[i].state = SP_EXEC_REMOVING;
-		request = spawn_request(launcher, slot, SP_SPAWN_EXEC_REMOVE, 0,
-					slot->execs[i].number);
-		sp_spawn_urgent(launcher, &request);
+	if (!sp_spawn_has_room(launcher)) {
+		retry_later(launcher, slot, next_pause(slot));
+		return;
 	}
+	for (size_t i = 0; i < SP_LAUNCHER_EXECS; i++)
+		if (slot->execs[i].state == SP_EXEC_STUCK)
+			exec_remove(launcher, slot, &slot->execs[i]);
 }
 
 int64_t sp_slots_retry(struct sp_launcher *launcher, int64_t now_ms)
@@ -455,6 +466,9 @@ static void exec_create(struct sp_launcher *launcher, struct sp_slot *slot, uint
 	struct sp_slot_exec *exec = free_exec(slot);
 	struct sp_spawn_request spawn;
 
+	/* What is owed may come with a descriptor each. */
+	if (exec && sp_fd_low(launcher->epoll_fd, launcher->fd_ceiling - (int)launcher->owed))
+		exec = NULL;
 	if (!exec) {
 		sp_launcher_fail(launcher, request, -EAGAIN, "exec_cgroup", slot->id);
 		return;
@@ -490,10 +504,8 @@ void sp_slots_exec(struct sp_launcher *launcher, const struct sp_launcher_comman
 		sp_spawn_urgent(launcher, &spawn);
 		return;
 	}
-	exec->state = SP_EXEC_REMOVING;
 	slot->attempts = 0;
-	spawn = spawn_request(launcher, slot, SP_SPAWN_EXEC_REMOVE, 0, exec->number);
-	sp_spawn_urgent(launcher, &spawn);
+	exec_remove(launcher, slot, exec);
 	sp_launcher_done(launcher, request);
 }
 
@@ -516,7 +528,13 @@ void sp_slots_exec_created(struct sp_launcher *launcher, const struct sp_spawn_a
 				 spawn->text);
 		return;
 	}
-	sp_assert(fd_count == 1);
+	if (fd_count != 1) { /* no room for it in our table */
+		exec->state = SP_EXEC_FREE;
+		if (slot->state == SP_SLOT_RUNNING)
+			exec_remove(launcher, slot, exec);
+		sp_launcher_fail(launcher, spawn->request, -EMFILE, "descriptors", slot->id);
+		return;
+	}
 	exec->state = SP_EXEC_LIVE;
 	sp_launcher_answer(launcher, &answer, fds, 1);
 	fds[0] = -1;

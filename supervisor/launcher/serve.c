@@ -97,7 +97,8 @@ static void send_answers(struct sp_launcher *launcher)
 
 static bool has_room(const struct sp_launcher *launcher)
 {
-	return launcher->owed + launcher->answer_count < SP_LAUNCHER_BUSY_MAX;
+	return launcher->owed + launcher->answer_count < SP_LAUNCHER_BUSY_MAX &&
+	       sp_spawn_has_room(launcher);
 }
 
 void sp_launcher_flush(struct sp_launcher *launcher)

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -105,6 +107,11 @@ int sp_spawn_start(struct sp_launcher *launcher, int init_fd, struct sp_err *err
 	return sp_launcher_watch(launcher, launcher->spawner_fd, SP_EVENT_SPAWNER, 0, EPOLLIN);
 }
 
+bool sp_spawn_has_room(const struct sp_launcher *launcher)
+{
+	return launcher->urgent->tail - launcher->urgent->head < SP_SPAWN_URGENT_MAX;
+}
+
 void sp_spawn_urgent(struct sp_launcher *launcher, const struct sp_spawn_request *request)
 {
 	queue_push(launcher->urgent, request);
@@ -129,17 +136,49 @@ static int send_one(struct sp_launcher *launcher, const struct sp_spawn_request 
 	return sp_msg_send(launcher->spawner_fd, request, sizeof(*request), fds, fd_count);
 }
 
+/* A sandbox whose pidfd finds no room in our table could be neither killed nor reaped. */
+static bool must_not_create(const struct sp_launcher *launcher,
+			    const struct sp_spawn_request *request)
+{
+	return request->type == SP_SPAWN_CREATE &&
+	       sp_fd_low(launcher->epoll_fd, launcher->fd_ceiling);
+}
+
+/* The spawner is not asked at all. */
+static void refuse_creation(struct sp_launcher *launcher, const struct sp_spawn_request *request,
+			    int status, const char *stage)
+{
+	struct sp_spawn_answer answer = {
+		.slot = request->slot,
+		.serial = request->serial,
+		.request = request->request,
+		.status = status,
+		.uid_slot = SP_SPAWN_NO_UID_SLOT,
+	};
+
+	(void)snprintf(answer.stage, sizeof(answer.stage), "%s", stage);
+	sp_slots_created(launcher, &answer, NULL, 0);
+}
+
 /* Returns false when the socket is full. */
 static bool send_from(struct sp_launcher *launcher, struct sp_spawn_queue *queue, uint32_t max)
 {
-	for (uint32_t i = 0; i < max && !queue_empty(queue); i++) {
-		int status = send_one(launcher, queue_first(queue));
+	for (uint32_t sent = 0; sent < max && !queue_empty(queue);) {
+		const struct sp_spawn_request request = *queue_first(queue);
+		int status;
 
+		if (must_not_create(launcher, &request)) {
+			queue->head++;
+			refuse_creation(launcher, &request, -EMFILE, "descriptors");
+			continue;
+		}
+		status = send_one(launcher, &request);
 		if (status == -EAGAIN)
 			return false;
 		if (status < 0) /* it ended; its pidfd says so in a moment */
 			return true;
 		queue->head++;
+		sent++;
 		if (queue == launcher->slow)
 			launcher->spawner_in_flight++;
 	}
@@ -212,11 +251,17 @@ void sp_spawn_event(struct sp_launcher *launcher, uint32_t events)
 		struct sp_spawn_answer answer;
 		int fds[SP_MSG_FDS_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
 		size_t fd_count = 0;
-		ssize_t got = sp_msg_receive(launcher->spawner_fd, &answer, sizeof(answer), fds,
-					     &fd_count);
+		bool lost = false;
+		ssize_t got = sp_msg_receive_any(launcher->spawner_fd, &answer, sizeof(answer), fds,
+						 &fd_count, &lost);
 
 		if (got != (ssize_t)sizeof(answer))
 			return; /* -EAGAIN, or it ended and its pidfd says so in a moment */
+		if (lost && answer.type == SP_SPAWN_CREATE) {
+			/* The reserve was not enough. Our end kills also what cannot be named. */
+			sp_log(SP_LOG_ERROR, "out of descriptors, a sandbox was lost", NULL);
+			_exit(EXIT_FAILURE);
+		}
 		handle_answer(launcher, &answer, fds, fd_count);
 		for (size_t i = 0; i < fd_count; i++)
 			sp_fd_close(&fds[i]);
@@ -248,15 +293,6 @@ void sp_spawn_cancel_creations(struct sp_launcher *launcher)
 			queue_push(queue, &request);
 			continue;
 		}
-		sp_slots_created(launcher,
-				 &(const struct sp_spawn_answer){
-					 .slot = request.slot,
-					 .serial = request.serial,
-					 .request = request.request,
-					 .status = -ESHUTDOWN,
-					 .uid_slot = SP_SPAWN_NO_UID_SLOT,
-					 .stage = "stop",
-				 },
-				 NULL, 0);
+		refuse_creation(launcher, &request, -ESHUTDOWN, "stop");
 	}
 }

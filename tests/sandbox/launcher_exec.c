@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -267,4 +268,53 @@ Test(launcher_exec, a_stuck_one_leaves_the_removal_of_others_alone)
 	sp_fd_close(&output);
 	sp_fd_close(&fd);
 	end(&play, &sandbox);
+}
+
+/* A removal is answered before it is done; what waits for the spawner has a bound all the same. */
+Test(launcher_exec, reads_nothing_while_too_many_removals_wait)
+{
+	static struct play_sandbox sandboxes[44];
+	const uint64_t total = (uint64_t)SP_ARRAY_SIZE(sandboxes) * EXECS_MAX;
+	struct sp_table *table;
+	struct play play;
+	struct play_answer answer;
+	uint64_t sent = 0;
+	uint64_t done = 0;
+	pid_t spawner;
+	int fd;
+
+	table = play_table(&play, 1);
+	play_pool(table, 0)->max_sandboxes = SP_ARRAY_SIZE(sandboxes);
+	play_start(&play, table);
+	spawner = play_first_child(play.launcher);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(sandboxes); i++) {
+		play_ready(&play, 0, &sandboxes[i]);
+		for (uint32_t number = 0; number < EXECS_MAX; number++) {
+			(void)new_cgroup(&play, &sandboxes[i], &fd);
+			sp_fd_close(&fd);
+		}
+	}
+	cr_assert(kill(spawner, SIGSTOP) == 0);
+	for (bool quiet = false; !quiet;) {
+		for (uint32_t burst = 0; burst < 8 && sent < total; burst++, sent++)
+			(void)play_command(
+				&play, SP_LAUNCHER_EXEC_DONE, sandboxes[sent / EXECS_MAX].slot,
+				sandboxes[sent / EXECS_MAX].serial, (uint32_t)(sent % EXECS_MAX));
+		for (quiet = true; done < sent && play_wait_end(play.fd, 300);
+		     quiet = false, done++)
+			play_expect(&play, SP_LAUNCHER_DONE, play.requests - (sent - done) + 1,
+				    &answer);
+		if (sent == total && done == sent)
+			break;
+	}
+	cr_assert(done >= 4096 && done < total, "%lu of %lu", (unsigned long)done,
+		  (unsigned long)total);
+	cr_assert(kill(spawner, SIGCONT) == 0);
+	for (; done < sent; done++)
+		play_expect(&play, SP_LAUNCHER_DONE, play.requests - (sent - done) + 1, &answer);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(sandboxes); i++)
+		(void)play_kill(&play, &sandboxes[i]);
+	play_stop(&play);
+	play_clean(&play);
+	free(table);
 }

@@ -549,6 +549,18 @@ int play_child_count(pid_t pid)
 	return count;
 }
 
+pid_t play_first_child(pid_t pid)
+{
+	char path[64];
+	char text[4096];
+	pid_t child;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, pid);
+	child = (pid_t)strtol(play_read(path, text, sizeof(text)), NULL, 10);
+	MUST(child > 0);
+	return child;
+}
+
 int play_cgroups(const struct play *play)
 {
 	int count = 0;

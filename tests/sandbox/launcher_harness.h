@@ -110,6 +110,8 @@ void play_append(char *text, size_t size, const char *more);
 pid_t play_pid(int pidfd);
 int play_fd_count(pid_t pid);
 int play_child_count(pid_t pid);
+/* Of a launcher: its spawner. */
+pid_t play_first_child(pid_t pid);
 /* Cgroups of the instance's sandboxes, over all hierarchies. */
 int play_cgroups(const struct play *play);
 /* Does the instance have any cgroup, its own included? */

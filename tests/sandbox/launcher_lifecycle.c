@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -539,6 +540,50 @@ Test(launcher, a_stuck_removal_blocks_no_other)
 }
 
 /* B-063, B-078, B-079, B-083 */
+/* A creation that finds no room for its descriptors would be a sandbox that nobody can kill. */
+Test(launcher, refuses_creations_before_descriptors_end)
+{
+	const struct rlimit few = {96, 96};
+	struct sp_table *table;
+	struct play play;
+	struct play_sandbox sandboxes[48];
+	struct play_answer answer = {0};
+	uint64_t request = 0;
+	size_t count = 0;
+
+	table = play_table(&play, 1);
+	play_pool(table, 0)->max_sandboxes = SP_ARRAY_SIZE(sandboxes);
+	cr_assert(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	play_start(&play, table);
+	while (count < SP_ARRAY_SIZE(sandboxes)) {
+		request = play_create_request(&play, 0, &sandboxes[count]);
+		play_receive(&play, &answer);
+		cr_assert(answer.record.header.request == request);
+		if (answer.record.header.type != SP_LAUNCHER_CREATED)
+			break;
+		sandboxes[count].slot = answer.record.slot;
+		sandboxes[count].serial = answer.record.serial;
+		sandboxes[count].pidfd = answer.fds[0];
+		sandboxes[count].control_fd = answer.fds[1];
+		count++;
+	}
+	cr_assert(count > 10 && count < SP_ARRAY_SIZE(sandboxes));
+	cr_assert(answer.record.header.type == SP_LAUNCHER_CREATE_FAILED);
+	cr_assert(answer.record.status == -EMFILE, "%s", answer.record.stage);
+	cr_assert(play_fd_count(play.launcher) <= 82);
+	request = play_command(&play, SP_LAUNCHER_EXEC_CGROUP, sandboxes[0].slot,
+			       sandboxes[0].serial, 0);
+	play_expect_failure(&play, request, -EAGAIN, NULL);
+	(void)play_kill(&play, &sandboxes[--count]);
+	(void)play_kill(&play, &sandboxes[--count]);
+	play_create(&play, 0, &sandboxes[count++]);
+	while (count > 0)
+		(void)play_kill(&play, &sandboxes[--count]);
+	play_stop(&play);
+	play_clean(&play);
+	free(table);
+}
+
 Test(launcher, a_thousand_cycles_leave_nothing)
 {
 	struct play play;

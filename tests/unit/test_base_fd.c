@@ -9,7 +9,9 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -74,6 +76,69 @@ Test(fd, a_cut_message_leaks_nothing)
 	close(again);
 	close(ends[0]);
 	close(ends[1]);
+}
+
+/* Leave room for so many more descriptors. */
+static void set_room(int room)
+{
+	struct rlimit limit;
+	int next = dup(0);
+
+	close(next);
+	cr_assert(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = (rlim_t)(next + room);
+	cr_assert(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+Test(fd, a_full_table_costs_the_descriptors_and_not_the_record)
+{
+	int ends[2], got[SP_MSG_FDS_MAX];
+	size_t count = 9;
+	bool lost = false;
+	char text[8];
+
+	pair(ends);
+	set_room(1);
+	cr_assert(sp_msg_send(ends[0], "one", 3, ends, 1) == 0);
+	cr_assert(sp_msg_receive_any(ends[1], text, sizeof(text), got, &count, &lost) == 3);
+	cr_assert(count == 1 && !lost);
+	sp_fd_close(&got[0]);
+	cr_assert(sp_msg_send(ends[0], "two", 3, ends, 2) == 0);
+	cr_assert(sp_msg_receive_any(ends[1], text, sizeof(text), got, &count, &lost) == 3);
+	cr_assert(count == 0 && lost && memcmp(text, "two", 3) == 0);
+	cr_assert(sp_fd_low(ends[0], INT_MAX) == false, "the first of the two was closed again");
+	cr_assert(sp_msg_send(ends[0], "two", 3, ends, 2) == 0);
+	cr_assert(sp_msg_receive(ends[1], text, sizeof(text), got, &count) == -EMSGSIZE);
+}
+
+Test(fd, the_ceiling_leaves_a_reserve)
+{
+	static const struct {
+		rlim_t limit;
+		int ceiling;
+	} expected[] = {{64, 48}, {128, 112}, {1024, 896}, {4096, 3840}};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(expected); i++) {
+		struct rlimit limit;
+
+		cr_assert(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+		if (limit.rlim_max < expected[i].limit)
+			continue;
+		limit.rlim_cur = expected[i].limit;
+		cr_assert(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+		cr_assert(sp_fd_ceiling() == expected[i].ceiling);
+	}
+}
+
+Test(fd, low_begins_at_the_ceiling)
+{
+	int next = dup(0);
+
+	close(next);
+	cr_assert(!sp_fd_low(0, next + 1));
+	cr_assert(sp_fd_low(0, next));
+	set_room(0);
+	cr_assert(sp_fd_low(0, INT_MAX), "none is left at all");
 }
 
 Test(fd, write_all_and_read_all)
