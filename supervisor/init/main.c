@@ -178,8 +178,6 @@ static int boot(struct init *init)
 		return status;
 	init_stage(init, "events");
 	status = init_serve_open(init);
-	/* The spawner's long one was for the boot. */
-	(void)sp_sys_set_slice(0);
 	return status < 0 ? status : init_confine(init);
 }
 
