@@ -250,7 +250,8 @@ void sp_slots_exec_created(struct sp_launcher *launcher, const struct sp_spawn_a
 			   int *fds, size_t fd_count);
 void sp_slots_exec_removed(struct sp_launcher *launcher, const struct sp_spawn_answer *answer);
 void sp_slots_freeze(struct sp_launcher *launcher, const struct sp_launcher_command *message);
-/* Count the live ones anew for a table that has become the current one. */
+/* A table has become the current one: count the live ones anew; those that it would make alike are
+ * its own from here on. */
 void sp_slots_recount(struct sp_launcher *launcher);
 /* The running sandbox (slot, serial), or NULL. */
 struct sp_slot *sp_slots_find(struct sp_launcher *launcher, uint32_t index, uint64_t serial);

@@ -583,17 +583,43 @@ static uint32_t pool_named(const struct sp_table *table, const char *name)
 	return SP_LAUNCHER_NO_POOL;
 }
 
+/*
+ * The same to a sandbox that is there already: made alike, and with the same places to bind. Then
+ * it belongs to the new table, so that a reload that changes nothing here keeps no old table alive.
+ */
+static bool pools_alike(const struct sp_table_pool *a, const struct sp_table_pool *b)
+{
+	return a->generation == b->generation && a->flags == b->flags &&
+	       a->root_count == b->root_count && memcmp(a->roots, b->roots, sizeof(a->roots)) == 0;
+}
+
+static void move_to_current(struct sp_launcher *launcher, struct sp_slot *slot)
+{
+	struct sp_launcher_config *old = slot->config;
+
+	slot->config = launcher->current;
+	slot->config->refs++;
+	slot->pool = slot->counted;
+	sp_config_unref(old);
+}
+
 void sp_slots_recount(struct sp_launcher *launcher)
 {
+	const struct sp_table_pool *current = sp_table_pools(launcher->current->table);
+
 	memset(launcher->live, 0, sizeof(launcher->live));
 	for (uint32_t i = 0; i < launcher->slots_touched; i++) {
 		struct sp_slot *slot = &launcher->slots[i];
+		const struct sp_table_pool *pool;
 
 		if (slot->state == SP_SLOT_FREE)
 			continue;
-		slot->counted = pool_named(launcher->current->table,
-					   sp_table_pools(slot->config->table)[slot->pool].name);
-		if (slot->counted != SP_LAUNCHER_NO_POOL)
-			launcher->live[slot->counted]++;
+		pool = &sp_table_pools(slot->config->table)[slot->pool];
+		slot->counted = pool_named(launcher->current->table, pool->name);
+		if (slot->counted == SP_LAUNCHER_NO_POOL)
+			continue;
+		launcher->live[slot->counted]++;
+		if (slot->config != launcher->current && pools_alike(pool, &current[slot->counted]))
+			move_to_current(launcher, slot);
 	}
 }

@@ -9,6 +9,7 @@
 #include "pool/base/fd.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -63,6 +64,7 @@ static void set_up(void)
 	launcher.daemon_fd = pair[0];
 	daemon_fd = pair[1];
 	launcher.greeted = true;
+	launcher.fd_ceiling = INT_MAX;
 	launcher.urgent = map(sizeof(*launcher.urgent));
 	launcher.slow = map(sizeof(*launcher.slow));
 	launcher.binder.helper = -1;

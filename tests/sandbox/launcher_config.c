@@ -224,6 +224,29 @@ Test(launcher_config, many_reloads_leave_nothing)
 	free(table);
 }
 
+/* Sandboxes that live long must not stop an operator from reloading what he has not changed. */
+Test(launcher_config, a_table_that_makes_the_same_takes_the_sandboxes_over)
+{
+	struct play play;
+	struct play_sandbox sandboxes[12];
+	struct sp_table *table = play_table(&play, 2);
+	char text[256];
+
+	play_pool(table, 0)->max_sandboxes = SP_ARRAY_SIZE(sandboxes);
+	play_start(&play, table);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(sandboxes); i++) {
+		play_ready(&play, 0, &sandboxes[i]);
+		cr_assert(reload(&play, text, sizeof(text)) == 0, "%s", text);
+		adopt(&play, 1);
+	}
+	play_expect_failure(&play, play_create_request(&play, 0, &(struct play_sandbox){0}),
+			    -EAGAIN, NULL);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(sandboxes); i++)
+		(void)play_kill(&play, &sandboxes[i]);
+	end(&play);
+	free(table);
+}
+
 /* Tables held by old sandboxes: eight in all, the ninth is refused. */
 Test(launcher_config, refuses_the_first_above_its_tables)
 {
@@ -235,7 +258,14 @@ Test(launcher_config, refuses_the_first_above_its_tables)
 
 	play_start(&play, table);
 	for (; made < 7; made++) {
+		struct sp_table_pool *pool = play_pool(table, 0);
+
 		play_ready(&play, 0, &sandboxes[made]);
+		/* Each lets a sandbox bind something else. */
+		pool->root_count = 1;
+		(void)snprintf(pool->roots[0].path, sizeof(pool->roots[0].path), "%s/%zu", play.dir,
+			       made);
+		play_write_table(&play, table);
 		cr_assert(reload(&play, text, sizeof(text)) == 0);
 		adopt(&play, 1);
 	}
