@@ -54,8 +54,8 @@ enum slot_state {
 };
 
 struct slot {
-	enum slot_state state;
 	struct sp_init_header about; /* exec number and request, for the answers */
+	enum slot_state state;
 	pid_t pid;
 	int status_fd; /* read end */
 	int master_fd; /* terminal: goes out with STARTED */
@@ -182,6 +182,7 @@ static int take_strings(struct slot *slot, const struct sp_init_exec *request, i
 					    request->argc, request->envc, &strings);
 	if (status < 0)
 		return status;
+	sp_assert(strings.cwd);
 	slot->child.cwd = strings.cwd;
 	slot->child.argv = strings.argv;
 	slot->child.envp = strings.envp;

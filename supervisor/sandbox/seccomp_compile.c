@@ -138,8 +138,8 @@ static int deny(scmp_filter_ctx context, const char *name, uint32_t action, unsi
 struct bit_rule {
 	const char *name;
 	unsigned int argument;
-	uint64_t bits;
 	unsigned int need_argument;
+	uint64_t bits;
 	uint64_t need_bits; /* one alternative a bit; 0 = no condition */
 };
 
@@ -150,20 +150,20 @@ struct bit_rule {
 		    CLONE_NEWPID | CLONE_NEWNET))
 
 static const struct bit_rule bit_rules[] = {
-	{"clone", 0, NAMESPACE_BITS, 0, 0},
-	{"unshare", 0, NAMESPACE_BITS | NAMESPACE_TIME, 0, 0},
-	{"chmod", 1, SET_ID_BITS, 0, 0},
-	{"fchmod", 1, SET_ID_BITS, 0, 0},
-	{"fchmodat", 2, SET_ID_BITS, 0, 0},
-	{"fchmodat2", 2, SET_ID_BITS, 0, 0},
-	{"creat", 1, SET_ID_BITS, 0, 0},
-	{"mkdir", 1, SET_ID_BITS, 0, 0},
-	{"mkdirat", 2, SET_ID_BITS, 0, 0},
-	{"mknod", 1, SET_ID_BITS, 0, 0},
-	{"mknodat", 2, SET_ID_BITS, 0, 0},
+	{"clone", 0, 0, NAMESPACE_BITS, 0},
+	{"unshare", 0, 0, NAMESPACE_BITS | NAMESPACE_TIME, 0},
+	{"chmod", 1, 0, SET_ID_BITS, 0},
+	{"fchmod", 1, 0, SET_ID_BITS, 0},
+	{"fchmodat", 2, 0, SET_ID_BITS, 0},
+	{"fchmodat2", 2, 0, SET_ID_BITS, 0},
+	{"creat", 1, 0, SET_ID_BITS, 0},
+	{"mkdir", 1, 0, SET_ID_BITS, 0},
+	{"mkdirat", 2, 0, SET_ID_BITS, 0},
+	{"mknod", 1, 0, SET_ID_BITS, 0},
+	{"mknodat", 2, 0, SET_ID_BITS, 0},
 	/* Without a flag that creates, the mode is whatever the register holds. */
-	{"open", 2, SET_ID_BITS, 1, CREATING_FLAGS},
-	{"openat", 3, SET_ID_BITS, 2, CREATING_FLAGS},
+	{"open", 2, 1, SET_ID_BITS, CREATING_FLAGS},
+	{"openat", 3, 2, SET_ID_BITS, CREATING_FLAGS},
 };
 
 static int deny_bit(scmp_filter_ctx context, const struct bit_rule *rule, uint64_t bit,
@@ -391,7 +391,7 @@ static int compile_builtin_tiny(struct sp_seccomp_program *ret, struct sp_err *e
 int sp_seccomp_compile(struct sp_seccomp_program *ret_init, struct sp_seccomp_program *ret_exec,
 		       struct sp_err *err)
 {
-	struct sp_seccomp_program big;
+	struct sp_seccomp_program big = {0};
 	int status = compile_builtin_big(&big, err);
 
 	if (status < 0)

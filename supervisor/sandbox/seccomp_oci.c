@@ -161,7 +161,7 @@ static int oci_action(const json_t *object, const char *key, const char *errno_k
 	};
 
 	const char *name = oci_text(object, key, err);
-	uint64_t number;
+	uint64_t number = 0;
 	int status;
 
 	if (!name)
@@ -210,9 +210,9 @@ static int oci_operator(const char *name, enum scmp_compare *ret)
 static int oci_compare(const json_t *arg, struct scmp_arg_cmp *ret, struct sp_err *err)
 {
 	const char *name = oci_text(arg, "op", err);
-	uint64_t index;
-	uint64_t value;
-	uint64_t value_two;
+	uint64_t index = 0;
+	uint64_t value = 0;
+	uint64_t value_two = 0;
 	int status;
 
 	if (!name)
@@ -513,7 +513,7 @@ static int oci_compile(const json_t *root, struct oci_profile *profile,
 		       struct sp_seccomp_program *ret_init, struct sp_seccomp_program *ret_exec,
 		       struct sp_err *err)
 {
-	struct sp_seccomp_program big;
+	struct sp_seccomp_program big = {0};
 	int status = oci_parse(root, profile, err);
 
 	if (status < 0)

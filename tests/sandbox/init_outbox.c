@@ -90,7 +90,7 @@ Test(init_outbox, one_more_than_it_holds_is_our_fault, .signal = SIGABRT)
 Test(init_outbox, forgets_what_nobody_is_there_for)
 {
 	(void)close(ends[1]);
-	send_number(1, dup(ends[0]));
+	send_number(1, fcntl(ends[0], F_DUPFD_CLOEXEC, 0));
 	cr_assert_eq(outbox.count, 0u);
 	cr_assert(!outbox.stalled);
 }
@@ -108,7 +108,7 @@ Test(init_outbox, keeps_what_is_refused_for_another_reason)
 	cr_assert_eq(setresuid(NOBODYS_UID, NOBODYS_UID, NOBODYS_UID), 0);
 	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
 	while (outbox.count == 0 && number < 1000)
-		send_number(++number, dup(ends[0]));
+		send_number(++number, fcntl(ends[0], F_DUPFD_CLOEXEC, 0));
 	cr_assert_eq(outbox.count, 1u);
 	cr_assert(outbox.stalled);
 	cr_assert(outbox.entries[outbox.first].fd >= 0, "it goes with its answer");
