@@ -100,7 +100,7 @@ static int resolve_one(const struct sp_config_pool *pool, const struct sp_bind_r
 		       struct resolved_bind *bind, struct sp_err *err)
 {
 	const char *target = request->target ? request->target : request->source;
-	const char *rest = NULL;
+	const char *rest = "";
 	bool valid;
 	char *source;
 	int status;

@@ -100,7 +100,8 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 
 	if (!exec || sp_timer_init(&service->timers, &exec->timer, exec_on_timer) < 0) {
 		free(exec);
-		return sp_err_set(err, -ENOMEM, "exec");
+		(void)sp_err_set(err, -ENOMEM, "exec");
+		return -ENOMEM;
 	}
 	exec->service = service;
 	exec->strings_fd = -1;
@@ -117,7 +118,7 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 	sp_list_init(&exec->link);
 	sp_list_append(&service->execs, &exec->service_link);
 	status = exec_record_build(exec, pool, spec, err);
-	if (status < 0) {
+	if (status != 0) {
 		exec_free(exec);
 		return status;
 	}
@@ -176,7 +177,7 @@ int sp_exec_start(struct sp_service *service, const struct sp_caller *caller, co
 		status = service_find(service, caller, id, &link, err);
 	if (status == 0)
 		status = exec_new(service, link->pool->config, spec, events, arg, &exec, err);
-	if (status < 0)
+	if (status != 0)
 		return status;
 	first = link->sandbox && !link->sandbox->claimed;
 	status = enter(link, err);
@@ -253,7 +254,7 @@ int sp_exec_run(struct sp_service *service, const struct sp_caller *caller,
 		status = daemon_pool_get(service, acquire->pool, &pool, err);
 	if (status == 0)
 		status = exec_new(service, pool->config, spec, events, arg, &exec, err);
-	if (status < 0)
+	if (status != 0)
 		return status;
 	exec->one_shot = true;
 	exec->failed = failed;

@@ -208,7 +208,7 @@ static void let_go(struct exec_stream *stream)
 		return;
 	}
 	if (link->leftover_count >= SP_LEFTOVERS_MAX)
-		exec_stream_close(SP_LIST_FIRST(&link->leftovers, struct exec_stream, link));
+		exec_stream_close(SP_CONTAINER_OF(link->leftovers.next, struct exec_stream, link));
 	stream->exec->streams[stream->number] = NULL;
 	stream->exec = NULL;
 	stream->leftover_of = link;

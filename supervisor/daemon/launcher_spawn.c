@@ -62,7 +62,7 @@ int launcher_spawn(const struct launcher_spawn *spawn, int *ret_socket, int *ret
 	SP_AUTO_CLOSE int ours = -1;
 	SP_AUTO_CLOSE int theirs = -1;
 	int pair[2];
-	pid_t pid;
+	pid_t pid = 0;
 	int pidfd;
 	int status;
 

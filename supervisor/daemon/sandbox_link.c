@@ -233,7 +233,7 @@ struct record_rule {
 };
 
 static const struct record_rule record_rules[] = {
-	[SP_INIT_READY - SP_INIT_READY] = {"ready", sizeof(struct sp_init_status), 0},
+	[0] = {"ready", sizeof(struct sp_init_status), 0},
 	[SP_INIT_FAILED - SP_INIT_READY] = {"failed", sizeof(struct sp_init_status), 0},
 	[SP_INIT_STARTED - SP_INIT_READY] = {"started", sizeof(struct sp_init_status), 1},
 	[SP_INIT_START_FAILED - SP_INIT_READY] = {"start_failed", sizeof(struct sp_init_status), 0},
@@ -370,7 +370,7 @@ void sandbox_gone(struct sandbox_link *link)
 	link->state = LINK_GONE;
 	spares_drop(link);
 	while (!sp_list_empty(&link->leftovers))
-		exec_stream_close(SP_LIST_FIRST(&link->leftovers, struct exec_stream, link));
+		exec_stream_close(SP_CONTAINER_OF(link->leftovers.next, struct exec_stream, link));
 	if (link->attached) {
 		link->attached = false;
 		sp_seq_close(&link->control);

@@ -33,10 +33,8 @@ static void outgoing_free(struct sp_seq_link *link, struct outgoing *record)
 
 static void drop_outgoing(struct sp_seq_link *link)
 {
-	struct outgoing *record;
-
-	while ((record = SP_LIST_FIRST(&link->outgoing, struct outgoing, link)))
-		outgoing_free(link, record);
+	SP_LIST_FOREACH_SAFE (at, following, &link->outgoing)
+		outgoing_free(link, SP_CONTAINER_OF(at, struct outgoing, link));
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events);

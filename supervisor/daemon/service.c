@@ -19,20 +19,24 @@ static bool may_use(const struct sp_caller *caller, const char *lease_id)
 static int not_found(const char *id, struct sp_err *err)
 {
 	/* The id is shown only when it has the form of one. */
-	if (!sp_sandbox_id_valid(id))
-		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT,
-				   "no such sandbox, or not yours");
-	return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no sandbox '%s', or not yours", id);
+	if (sp_sandbox_id_valid(id))
+		(void)sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no sandbox '%s', or not yours",
+				  id);
+	else
+		(void)sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no such sandbox, or not yours");
+	return -ENOENT;
 }
 
 static int ended(const struct tomb *tomb, struct sp_err *err)
 {
 	if (tomb->reason == SP_END_DIED)
-		return sp_err_code(err, SP_CODE_SANDBOX_DEAD, -ESRCH, "sandbox '%s' has died",
-				   tomb->id);
-	return sp_err_code(err, SP_CODE_LEASE_ENDED, -ESTALE,
-			   "the lease of sandbox '%s' has ended: %s", tomb->id,
-			   sp_end_reason_name(tomb->reason));
+		(void)sp_err_code(err, SP_CODE_SANDBOX_DEAD, -ESRCH, "sandbox '%s' has died",
+				  tomb->id);
+	else
+		(void)sp_err_code(err, SP_CODE_LEASE_ENDED, -ESRCH,
+				  "the lease of sandbox '%s' has ended: %s", tomb->id,
+				  sp_end_reason_name(tomb->reason));
+	return -ESRCH;
 }
 
 int service_find(struct sp_service *service, const struct sp_caller *caller, const char *id,
@@ -87,11 +91,11 @@ int sp_service_renew(struct sp_service *service, const struct sp_caller *caller,
 	int64_t expires_ms;
 	int status = service_find(service, caller, id, &link, err);
 
-	if (status < 0)
+	if (status != 0)
 		return status;
 	status = sp_pool_renew(link->pool->policy, link->sandbox, ttl_ms, now_ms, &expires_ms, err);
 	daemon_pool_touch(link->pool);
-	if (status < 0)
+	if (status != 0)
 		return status;
 	sandbox_tell_deadline(link);
 	service_info(link, now_ms, ret_info);
@@ -125,7 +129,7 @@ int sp_service_inspect(struct sp_service *service, const struct sp_caller *calle
 	struct sandbox_link *link;
 	int status = service_find(service, caller, id, &link, err);
 
-	if (status < 0)
+	if (status != 0)
 		return status;
 	if (caller->operator_rights)
 		(void)sandbox_host_pid(link);
@@ -222,7 +226,7 @@ int sp_service_pool_resize(struct sp_service *service, const struct sp_caller *c
 	struct daemon_pool *pool;
 	int status = operators_pool(service, caller, name, "resizing a pool", &pool, err);
 
-	if (status < 0)
+	if (status != 0)
 		return status;
 	status = sp_pool_resize(pool->policy, max_idle, max_total, sp_clock_boot_ms(), err);
 	daemon_pool_touch(pool);
@@ -238,7 +242,7 @@ int sp_service_pool_drain(struct sp_service *service, const struct sp_caller *ca
 	struct daemon_pool *pool;
 	int status = operators_pool(service, caller, name, "draining a pool", &pool, err);
 
-	if (status < 0)
+	if (status != 0)
 		return status;
 	sp_pool_drain(pool->policy, sp_clock_boot_ms());
 	daemon_pool_touch(pool);
@@ -252,7 +256,7 @@ int sp_service_pool_resume(struct sp_service *service, const struct sp_caller *c
 	struct daemon_pool *pool;
 	int status = operators_pool(service, caller, name, "resuming a pool", &pool, err);
 
-	if (status < 0)
+	if (status != 0)
 		return status;
 	status = sp_pool_start(pool->policy, sp_clock_boot_ms(), err);
 	daemon_pool_touch(pool);

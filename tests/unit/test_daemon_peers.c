@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -288,6 +289,8 @@ static void captive_open(struct captive *captive)
 	captive->pool.config = &captive->config;
 	captive->pid = fork();
 	if (captive->pid == 0) {
+		/* A test that fails must not leave it behind. */
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		(void)pause();
 		_exit(0);
 	}
