@@ -55,6 +55,7 @@ struct daemon_pool {
 	bool removed;                        /* by a reload: drains, then goes */
 	struct sp_timer wakeup;
 	struct sp_deferred touched; /* look at the policy's next wake-up */
+	int64_t held_until_ms;      /* not before, while young runs are on; 0 = not held */
 	int64_t failure_logged_ms;
 	uint32_t failures_unlogged;
 };
@@ -139,6 +140,7 @@ struct sp_exec {
 	enum exec_state state;
 	uint32_t number;
 	bool one_shot; /* sp_exec_run(): the sandbox goes with it */
+	bool counted;  /* in service->runs */
 	bool tty;
 	bool paused;
 	bool cancelled; /* no events any more */
@@ -257,6 +259,7 @@ struct sp_service {
 	struct sandbox_link **by_slot;
 	uint32_t slot_count;
 	bool no_exec_cgroups; /* the launcher cannot make any */
+	unsigned int runs;    /* sp_exec_run() in a sandbox */
 
 	struct sp_store *store;
 	struct daemon_pool **pools;
@@ -303,6 +306,8 @@ struct daemon_pool *daemon_pool_find(struct sp_service *service, const char *nam
 /* Call after anything that went into the policy: looks at its next wake-up in the next turn, so
  * that an answer is out before the pool is refilled. */
 void daemon_pool_touch(struct daemon_pool *pool);
+/* A run has ended: nothing is held back for it any more. */
+void daemon_pools_run_ended(struct sp_service *service);
 struct sp_pool_config daemon_pool_policy(const struct config_ref *source, uint32_t index);
 /* Frees the removed pools that have nothing left. */
 void daemon_pools_collect(struct sp_service *service);

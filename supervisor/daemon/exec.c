@@ -78,6 +78,8 @@ void exec_free(struct sp_exec *exec)
 	struct sp_service *service = exec->service;
 
 	exec_detach(exec);
+	if (exec->counted)
+		daemon_pools_run_ended(service);
 	for (size_t i = 0; i < SP_ARRAY_SIZE(exec->streams); i++)
 		if (exec->streams[i])
 			exec_stream_close(exec->streams[i]);
@@ -203,6 +205,8 @@ static int run_in(struct sp_exec *exec, struct sandbox_link *link, struct sp_err
 		sandbox_end(link, SP_END_DISCARDED);
 		return status;
 	}
+	exec->counted = true;
+	exec->service->runs++;
 	sandbox_tell_deadline(link);
 	return 0;
 }

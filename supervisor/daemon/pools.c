@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#define HOLD_MS 3 /* most short programs are through by then */
+
 struct config_ref *config_ref_new(struct sp_config *config)
 {
 	struct config_ref *ref = calloc(1, sizeof(*ref));
@@ -42,8 +44,21 @@ static void on_wakeup(struct sp_timer *timer)
 {
 	struct daemon_pool *pool = SP_CONTAINER_OF(timer, struct daemon_pool, wakeup);
 
+	pool->held_until_ms = 0;
 	sp_pool_tick(pool->policy, sp_clock_boot_ms());
 	daemon_pool_touch(pool);
+}
+
+/* A creation costs several times what a short program does, and would on a host with few processors
+ * be made at the expense of the very run that it replaces the sandbox of. */
+static bool hold_back(struct daemon_pool *pool, int64_t now_ms)
+{
+	if (pool->service->runs > 0 && pool->held_until_ms == 0)
+		pool->held_until_ms = now_ms + HOLD_MS;
+	if (pool->service->runs > 0 && now_ms < pool->held_until_ms)
+		return true;
+	pool->held_until_ms = 0;
+	return false;
 }
 
 static void on_touched(struct sp_deferred *deferred)
@@ -51,8 +66,13 @@ static void on_touched(struct sp_deferred *deferred)
 	struct daemon_pool *pool = SP_CONTAINER_OF(deferred, struct daemon_pool, touched);
 	int64_t now_ms = sp_clock_boot_ms();
 
-	if (sp_pool_next_wakeup_ms(pool->policy) <= now_ms)
+	if (sp_pool_next_wakeup_ms(pool->policy) <= now_ms) {
+		if (hold_back(pool, now_ms)) {
+			sp_timer_set(&pool->service->timers, &pool->wakeup, pool->held_until_ms);
+			return;
+		}
 		sp_pool_tick(pool->policy, now_ms);
+	}
 	sp_timer_set(&pool->service->timers, &pool->wakeup, sp_pool_next_wakeup_ms(pool->policy));
 }
 
@@ -62,6 +82,15 @@ void daemon_pool_touch(struct daemon_pool *pool)
 	sp_defer_late(&pool->service->deferred, &pool->touched);
 	if (pool->removed || pool->service->stopping)
 		stop_progress(pool->service);
+}
+
+void daemon_pools_run_ended(struct sp_service *service)
+{
+	if (--service->runs > 0 || service->stopping)
+		return;
+	for (size_t i = 0; i < service->pool_count; i++)
+		if (service->pools[i]->held_until_ms != 0)
+			daemon_pool_touch(service->pools[i]);
 }
 
 struct sp_pool_config daemon_pool_policy(const struct config_ref *source, uint32_t index)

@@ -633,3 +633,23 @@ Test(daemon_exec, cgroup_is_used_again_only_if_nothing_was_killed_or_lives_in_it
 	live_release(&live, &held);
 	live_stop(&live);
 }
+
+Test(daemon_exec, pool_is_filled_while_a_long_run_is_on)
+{
+	struct live live;
+	COMMAND(command, "/bin/sleep", "60");
+	struct sp_service_acquire request = wish("default");
+	struct outcome outcome = {0};
+
+	LIVE_START(&live, "", POOL);
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	cr_assert(sp_exec_run(live.service, &operator_caller, &request, &command.spec,
+			      &outcome_events, outcome_on_failed, &outcome, &outcome.exec,
+			      &outcome.err) == 0);
+	cr_assert(!live_full(&live, "default"));
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	cr_assert(live.service->runs == 1 && !outcome.ended);
+	sp_exec_cancel(outcome.exec);
+	LIVE_WAIT(&live, live.service->runs == 0);
+	live_stop(&live);
+}
