@@ -164,8 +164,8 @@ static struct sp_entry *take_from(struct sp_pool *pool, struct sp_list *list, bo
 static struct sp_entry *take(struct sp_pool *pool, const struct sp_acquire_request *request,
 			     int64_t now_ms)
 {
-	struct sp_list *oldest_first[] = {&pool->aging, &pool->idle, &pool->stale};
-	struct sp_list *newest_first[] = {&pool->idle, &pool->aging, &pool->stale};
+	struct sp_list *oldest_first[] = {&pool->aging, &pool->idle};
+	struct sp_list *newest_first[] = {&pool->idle, &pool->aging};
 	struct sp_list **lists = request->newest_first ? newest_first : oldest_first;
 	int64_t minimum_ms = sp_acquire_minimum(pool, request);
 

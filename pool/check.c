@@ -37,7 +37,7 @@ static void check_entry(const struct sp_pool *pool, const struct sp_entry *entry
 	sp_assert(!entry->reserved_for || (state == SP_SANDBOX_CREATING && entry->direct &&
 					   entry->reserved_for->creation == entry));
 	sp_assert(!entry->unlisted || state == SP_SANDBOX_IDLE);
-	sp_assert(entry->retiring == SP_FRESH || state == SP_SANDBOX_IDLE);
+	sp_assert(!entry->retiring || state == SP_SANDBOX_IDLE);
 	sp_assert(sp_list_empty(&entry->place) ==
 		  (state == SP_SANDBOX_LEASED || state == SP_SANDBOX_KILLING));
 	if (state == SP_SANDBOX_LEASED)
@@ -56,7 +56,7 @@ static void check_entries(const struct sp_pool *pool)
 
 		check_entry(pool, entry);
 		count[entry->sandbox.state]++;
-		retiring += entry->retiring != SP_FRESH;
+		retiring += entry->retiring;
 		reserved += entry->reserved_for != NULL;
 		direct += entry->direct;
 	}
@@ -68,8 +68,7 @@ static void check_entries(const struct sp_pool *pool)
 	sp_assert(pool->by_id.count == sp_pool_total(pool));
 	sp_assert(pool->timers.count == sp_pool_total(pool));
 	sp_assert(length(&pool->creating) == count[SP_SANDBOX_CREATING]);
-	sp_assert(length(&pool->unlisted) + length(&pool->idle) + length(&pool->aging) +
-			  length(&pool->stale) ==
+	sp_assert(length(&pool->unlisted) + length(&pool->idle) + length(&pool->aging) ==
 		  count[SP_SANDBOX_IDLE]);
 }
 

@@ -113,9 +113,9 @@ int sp_entry_create(struct sp_pool *pool, struct sp_acquire *reserved_for, int64
 
 static void leave_idle(struct sp_entry *entry)
 {
-	if (entry->retiring != SP_FRESH)
+	if (entry->retiring)
 		pool_of(entry)->retiring--;
-	entry->retiring = SP_FRESH;
+	entry->retiring = false;
 	entry->unlisted = false;
 }
 
@@ -218,7 +218,7 @@ void sp_entry_set_idle_timer(struct sp_entry *entry)
 	struct sp_pool *pool = pool_of(entry);
 	int64_t due = entry->sandbox.expires_ms - pool->config.acquire_min_remaining_ttl_ms;
 
-	if (entry->retiring == SP_FRESH)
+	if (!entry->retiring)
 		due -= pool->config.refresh_margin_ms;
 	sp_heap_set(&pool->timers, &entry->timer, due);
 }
@@ -228,19 +228,8 @@ static void place(struct sp_entry *entry)
 	struct sp_pool *pool = pool_of(entry);
 	struct sp_list *list = &pool->unlisted;
 
-	if (!entry->unlisted) {
-		switch (entry->retiring) {
-		case SP_FRESH:
-			list = &pool->idle;
-			break;
-		case SP_AGING:
-			list = &pool->aging;
-			break;
-		case SP_STALE:
-			list = &pool->stale;
-			break;
-		}
-	}
+	if (!entry->unlisted)
+		list = entry->retiring ? &pool->aging : &pool->idle;
 	sp_list_remove(&entry->place);
 	sp_list_append(list, &entry->place);
 }
@@ -251,38 +240,25 @@ void sp_entry_list(struct sp_entry *entry)
 	place(entry);
 }
 
-void sp_entry_retire(struct sp_entry *entry, enum sp_retiring retiring)
+void sp_entry_retire(struct sp_entry *entry)
 {
 	struct sp_pool *pool = pool_of(entry);
 
-	sp_assert(entry->sandbox.state == SP_SANDBOX_IDLE && retiring != SP_FRESH);
-	if (entry->retiring == SP_FRESH)
+	sp_assert(entry->sandbox.state == SP_SANDBOX_IDLE);
+	if (!entry->retiring)
 		pool->retiring++;
-	entry->retiring = retiring;
+	entry->retiring = true;
 	place(entry);
 	sp_entry_set_idle_timer(entry);
 	pool->wake = true;
 }
 
-static struct sp_entry *next_to_replace(struct sp_pool *pool)
-{
-	struct sp_list *lists[] = {&pool->stale, &pool->aging};
-
-	for (size_t i = 0; i < SP_ARRAY_SIZE(lists); i++)
-		if (!sp_list_empty(lists[i]))
-			return SP_LIST_FIRST(lists[i], struct sp_entry, place);
-	return NULL;
-}
-
 void sp_entry_end_replaced(struct sp_pool *pool, int64_t now_ms)
 {
-	struct sp_entry *old;
-
 	while (pool->count[SP_SANDBOX_IDLE] > pool->directory.allotment &&
-	       (old = next_to_replace(pool)))
-		sp_entry_end(old,
-			     old->retiring == SP_STALE ? SP_END_SPEC_CHANGED : SP_END_NEAR_EXPIRY,
-			     now_ms, true);
+	       !sp_list_empty(&pool->aging))
+		sp_entry_end(SP_LIST_FIRST(&pool->aging, struct sp_entry, place),
+			     SP_END_NEAR_EXPIRY, now_ms, true);
 }
 
 void sp_entry_settle(struct sp_entry *entry, int64_t now_ms)

@@ -223,7 +223,7 @@ int sp_pool_resize(struct sp_pool *pool, int64_t max_idle, int64_t max_total, in
 	return 0;
 }
 
-/* Creations of the old spec are begun anew, idle sandboxes of it are replaced one by one. */
+/* Nothing of the old spec is handed out any more: what is idle goes, creations are begun anew. */
 static void retire_generation(struct sp_pool *pool, int64_t now_ms)
 {
 	SP_LIST_FOREACH (link, &pool->all) {
@@ -231,12 +231,11 @@ static void retire_generation(struct sp_pool *pool, int64_t now_ms)
 
 		if (entry->sandbox.spec_generation == pool->config.spec_generation)
 			continue;
-		if (entry->sandbox.state == SP_SANDBOX_CREATING) {
+		if (entry->sandbox.state == SP_SANDBOX_CREATING)
 			sp_entry_unreserve(entry);
+		if (entry->sandbox.state == SP_SANDBOX_CREATING ||
+		    entry->sandbox.state == SP_SANDBOX_IDLE)
 			sp_entry_end(entry, SP_END_SPEC_CHANGED, now_ms, true);
-		} else if (entry->sandbox.state == SP_SANDBOX_IDLE) {
-			sp_entry_retire(entry, SP_STALE);
-		}
 	}
 }
 

@@ -58,8 +58,8 @@ uint32_t sp_pool_total(const struct sp_pool *pool)
 static void init_lists(struct sp_pool *pool)
 {
 	struct sp_list *lists[] = {
-		&pool->all,   &pool->creating, &pool->unlisted, &pool->idle,     &pool->aging,
-		&pool->stale, &pool->waiting,  &pool->needing,  &pool->finished, &pool->tombstones,
+		&pool->all,     &pool->creating, &pool->unlisted, &pool->idle,       &pool->aging,
+		&pool->waiting, &pool->needing,  &pool->finished, &pool->tombstones,
 	};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(lists); i++)

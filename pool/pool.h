@@ -175,8 +175,9 @@ void sp_pool_tick(struct sp_pool *pool, int64_t now_ms);
 /* When sp_pool_tick() is next needed; INT64_MAX when nothing is due. */
 int64_t sp_pool_next_wakeup_ms(const struct sp_pool *pool);
 
-/* New sizes, timers, spec generation; the name must be the same. Sizes act at once, idle sandboxes
- * of another generation are retired (make before break), leased ones live on. */
+/* New sizes, timers, spec generation; the name must be the same. Sizes act at once. With another
+ * generation what is idle or being created is ended at once (spec_changed): nothing of the old spec
+ * is handed out after this returns. Leased ones live on. */
 int sp_pool_reconfigure(struct sp_pool *pool, const struct sp_pool_config *config, int64_t now_ms,
 			struct sp_err *err);
 /* The operator's resize; survives until the next reconfigure. -1 leaves a value as it is. */

@@ -10,10 +10,9 @@
  *                  unlisted   the store's verdict is outstanding; not dispensed
  *                  idle       the normal place
  *                  aging      within refresh_margin of its end: dispensed first, being replaced
- *                  stale      of another spec generation: dispensed last, being replaced
  *
  * The arithmetic of sizes, used by reconcile.c:
- *   fresh     idle that nobody is replacing        retiring   aging + stale (+ unlisted ones so)
+ *   fresh     idle that nobody is replacing        retiring   aging (+ unlisted ones so)
  *   warming   creating and promised to nobody      demand     waiters of policy `wait`
  *   allotment this host's part of max_idle
  *   fresh + warming <= allotment + demand          what replenish fills up to and shrink enforces
@@ -36,8 +35,6 @@
 
 struct sp_lease;
 
-enum sp_retiring { SP_FRESH, SP_AGING, SP_STALE };
-
 struct sp_entry {
 	struct sp_sandbox sandbox;
 	struct sp_map_link by_id;
@@ -48,7 +45,7 @@ struct sp_entry {
 	struct sp_acquire *reserved_for; /* while creating: who gets it */
 	bool direct; /* begun for one caller: counts as such until ready or gone */
 	bool unlisted;
-	enum sp_retiring retiring;
+	bool retiring;          /* idle and being replaced */
 	uint64_t backoff_epoch; /* of the pool when creation began */
 	int64_t ending_ms;      /* it became killing */
 	int64_t life_ms;        /* what remained at hand-out */
@@ -134,7 +131,6 @@ struct sp_pool {
 	struct sp_list unlisted;
 	struct sp_list idle;
 	struct sp_list aging;
-	struct sp_list stale;
 	uint32_t count[SP_SANDBOX_STATE_COUNT];
 	uint32_t retiring; /* of the idle ones */
 	uint32_t reserved; /* of the creating ones */
@@ -203,7 +199,7 @@ void sp_entry_settle(struct sp_entry *entry, int64_t now_ms);
 void sp_entry_end_replaced(struct sp_pool *pool, int64_t now_ms);
 /* The store has listed it. */
 void sp_entry_list(struct sp_entry *entry);
-void sp_entry_retire(struct sp_entry *entry, enum sp_retiring retiring);
+void sp_entry_retire(struct sp_entry *entry);
 /* The timer of an idle one, from its expiry and the configuration. */
 void sp_entry_set_idle_timer(struct sp_entry *entry);
 

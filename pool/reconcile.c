@@ -38,7 +38,7 @@ static struct sp_entry *oldest_fresh(struct sp_pool *pool)
 		SP_LIST_FOREACH (link, lists[i]) {
 			struct sp_entry *entry = SP_CONTAINER_OF(link, struct sp_entry, place);
 
-			if (entry->retiring == SP_FRESH)
+			if (!entry->retiring)
 				return entry;
 		}
 	}
@@ -81,7 +81,7 @@ static void run_timer(struct sp_entry *entry, int64_t now_ms)
 		else if (remaining <= pool->config.acquire_min_remaining_ttl_ms)
 			sp_entry_end(entry, SP_END_NEAR_EXPIRY, now_ms, true);
 		else
-			sp_entry_retire(entry, SP_AGING);
+			sp_entry_retire(entry);
 		break;
 	case SP_SANDBOX_LEASED:
 		(void)sp_lease_lapsed(entry, now_ms, true);
@@ -171,18 +171,6 @@ static bool deficit(const struct sp_pool *pool)
 	       sp_pool_warming(pool) < pool->config.warmup_concurrency && total_room(pool);
 }
 
-/* At max_total nothing can be made before the break: end one of an old spec, and the next when that
- * one is gone. */
-static void make_room(struct sp_pool *pool, int64_t now_ms)
-{
-	if (total_room(pool) || sp_list_empty(&pool->stale) ||
-	    pool->count[SP_SANDBOX_KILLING] > 0 || pool->count[SP_SANDBOX_CREATING] > 0 ||
-	    !sp_health_permits(pool, now_ms))
-		return;
-	sp_entry_end(SP_LIST_FIRST(&pool->stale, struct sp_entry, place), SP_END_SPEC_CHANGED,
-		     now_ms, true);
-}
-
 static void replenish(struct sp_pool *pool, int64_t now_ms)
 {
 	while (deficit(pool) && sp_health_permits(pool, now_ms)) {
@@ -203,7 +191,6 @@ void sp_reconcile(struct sp_pool *pool, int64_t now_ms)
 	sp_wait_expire(pool, now_ms);
 	shrink(pool, now_ms);
 	create_direct(pool, now_ms);
-	make_room(pool, now_ms);
 	replenish(pool, now_ms);
 }
 

@@ -50,11 +50,11 @@ static void check_new_grant(struct client *client, const struct sp_acquire_resul
 	SIM_EXPECT(world, result->remaining_ms > minimum_of(client),
 		   "%s is handed out with %lld ms, the minimum is %lld", box->sandbox->id,
 		   (long long)result->remaining_ms, (long long)minimum_of(client));
-	/* A reconfigured idle_timeout does not move the end of those that are idle. */
-	if (box->generation == config->spec_generation)
-		SIM_EXPECT(world, result->remaining_ms <= longest,
-			   "%s is handed out with %lld ms, and cannot have more than %lld",
-			   box->sandbox->id, (long long)result->remaining_ms, (long long)longest);
+	SIM_EXPECT(world, box->generation == config->spec_generation,
+		   "%s is handed out and is of an old generation", box->sandbox->id);
+	SIM_EXPECT(world, result->remaining_ms <= longest,
+		   "%s is handed out with %lld ms, and cannot have more than %lld",
+		   box->sandbox->id, (long long)result->remaining_ms, (long long)longest);
 }
 
 static void granted(struct client *client, const struct sp_acquire_result *result)

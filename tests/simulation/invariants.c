@@ -43,8 +43,9 @@ static void check_idle(struct world *world, const struct place *place, const str
 	SIM_EXPECT(world, remaining > config->acquire_min_remaining_ttl_ms,
 		   "%s is idle with %lld ms left and was not reaped", box->sandbox->id,
 		   (long long)remaining);
-	if (box->generation != config->spec_generation ||
-	    remaining <= config->acquire_min_remaining_ttl_ms + config->refresh_margin_ms)
+	SIM_EXPECT(world, box->generation == config->spec_generation,
+		   "%s is idle and of an old generation", box->sandbox->id);
+	if (remaining <= config->acquire_min_remaining_ttl_ms + config->refresh_margin_ms)
 		census->replaced++;
 }
 

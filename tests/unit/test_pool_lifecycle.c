@@ -189,27 +189,28 @@ Test(lifecycle, operators_resize_survives_a_restart_on_the_same_store) /* P-133 
 	fixture_close(&second);
 }
 
-Test(lifecycle, a_new_spec_replaces_idle_ones_one_by_one) /* B-116, V-15 */
+Test(lifecycle, a_new_spec_ends_what_is_idle_at_once) /* B-116, V-15 */
 {
 	struct fixture fix;
-	struct sp_sandbox *old[2], *new;
+	struct sp_sandbox *old, *new;
 	struct sp_pool_config config;
+	struct sp_acquire_request request = fixture_request(2, SP_ACQUIRE_FAIL_FAST, 0);
 
 	fixture_init(&fix, 2);
 	fixture_start(&fix);
-	old[0] = fixture_ready(&fix);
-	old[1] = fixture_ready(&fix);
+	(void)fixture_ready(&fix);
+	(void)fixture_ready(&fix);
+	old = fixture_take(&fix, 1);
+	fixture_settle(&fix);
 	config = fix.config;
 	config.spec_generation = 1;
 	cr_assert(sp_pool_reconfigure(fix.pool, &config, fix.now, NULL) == 0);
+	cr_assert(fixture_ask(&fix, &request, NULL) == -EAGAIN, "the old spec is not dispensed");
+	cr_assert(fix.ended[SP_END_SPEC_CHANGED] == 2 && fixture_snapshot(&fix).idle == 0);
+	cr_assert(old->state == SP_SANDBOX_LEASED, "what is leased lives on");
 	fixture_run(&fix, 0);
-	cr_assert(fix.creating_count == 2 && fixture_snapshot(&fix).idle == 2);
 	new = fixture_ready(&fix);
-	cr_assert(new->spec_generation == 1);
-	cr_assert(old[0]->state == SP_SANDBOX_KILLING && old[1]->state == SP_SANDBOX_IDLE);
-	cr_assert(fix.ended[SP_END_SPEC_CHANGED] == 1 && fixture_snapshot(&fix).idle == 2);
-	cr_assert(fixture_take(&fix, 1) == new, "the new spec is preferred");
-	cr_assert(fixture_take(&fix, 2) == old[1], "the old one only when there is no other");
+	cr_assert(new->spec_generation == 1 && fixture_take(&fix, 3) == new);
 	fixture_settle(&fix);
 	cr_assert(fixture_snapshot(&fix).idle == 2);
 	fixture_close(&fix);
@@ -248,7 +249,7 @@ Test(lifecycle, a_new_spec_makes_room_at_max_total)
 	config.spec_generation = 1;
 	cr_assert(sp_pool_reconfigure(fix.pool, &config, fix.now, NULL) == 0);
 	fixture_run(&fix, 0);
-	cr_assert(fix.killing_count == 1 && fixture_snapshot(&fix).idle == 1, "one at a time");
+	cr_assert(fix.killing_count == 2 && fixture_snapshot(&fix).idle == 0);
 	fixture_settle(&fix);
 	cr_assert(fix.ended[SP_END_SPEC_CHANGED] == 2 && fixture_snapshot(&fix).idle == 2);
 	fixture_close(&fix);
