@@ -199,6 +199,15 @@ void sp_connection_shutdown(struct sp_connection *connection)
 	sp_listener_kick(connection->listener);
 }
 
+/* An end of file that comes together with the bytes before it is not seen by libmicrohttpd (TCP; a
+ * Unix socket hangs up as well), and would occupy its place until the deadline. */
+static bool has_left(const struct sp_connection *connection)
+{
+	char byte;
+
+	return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void sp_connection_sweep(struct sp_api *api)
 {
 	int64_t now_ms = (int64_t)uv_now(api->loop);
@@ -207,7 +216,9 @@ void sp_connection_sweep(struct sp_api *api)
 		struct sp_connection *connection =
 			SP_CONTAINER_OF(link, struct sp_connection, link);
 
-		if (connection->deadline_ms == 0 || now_ms < connection->deadline_ms)
+		if (connection->deadline_ms == 0)
+			continue; /* it is our turn */
+		if (now_ms < connection->deadline_ms && !has_left(connection))
 			continue;
 		connection->deadline_ms = 0;
 		sp_log(SP_LOG_DEBUG, "connection timed out", "listener=%s",

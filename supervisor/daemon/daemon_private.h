@@ -30,8 +30,10 @@
 #define SP_WORKLOAD_ID       1000u        /* uid and gid inside, launcher/table.h */
 #define SP_ID_INSIDE_MAX     65532u       /* 65533: file helper, 65534: nobody's files */
 #define SP_STOP_BOUND_MS     (10 * SP_MS_PER_S)
-#define SP_KILL_PATIENCE_MS  (2 * SP_MS_PER_S) /* for the end of a killed exec, twice */
-#define SP_REQUEST_MS        (5 * SP_MS_PER_S) /* a launcher's answer that an exec waits for */
+#define SP_KILL_PATIENCE_MS  (2 * SP_MS_PER_S)  /* for the end of a killed exec, twice */
+#define SP_START_PATIENCE_MS (15 * SP_MS_PER_S) /* init says within 1 s whether a program started \
+						 */
+#define SP_REQUEST_MS        (5 * SP_MS_PER_S)  /* a launcher's answer that an exec waits for */
 #define SP_BIND_MS           (10 * SP_MS_PER_S)
 #define SP_RELOAD_MS         (60 * SP_MS_PER_S)
 #define SP_INIT_OUTGOING_MAX 256u /* records that wait for one init */
@@ -418,6 +420,8 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 
 /* Its timeout passed, the client left, its output is too long: kill what it started. */
 void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason);
+/* Set its timer to whatever comes first: the end of its time, or of the patience with its start. */
+void exec_arm(struct sp_exec *exec);
 void exec_on_timer(struct sp_timer *timer);
 
 /* ---- exec_cgroup.c ---- */

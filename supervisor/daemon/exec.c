@@ -290,6 +290,7 @@ void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, 
 
 	SP_UNUSED(status);
 	exec->state = EXEC_RUNNING;
+	exec_arm(exec);
 	if (exec->tty && fd_count == 0) {
 		sp_log(SP_LOG_WARN, "no room for a terminal, killing its program", "sandbox=%s",
 		       exec->sandbox_id);

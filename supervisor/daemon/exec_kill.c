@@ -83,6 +83,23 @@ void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason)
 		discard_sandbox(exec);
 }
 
+static int64_t start_overdue_ms(const struct sp_exec *exec)
+{
+	return exec->state == EXEC_SENT ? exec->started_ns / SP_NS_PER_MS + SP_START_PATIENCE_MS
+					: INT64_MAX;
+}
+
+void exec_arm(struct sp_exec *exec)
+{
+	int64_t due_ms = start_overdue_ms(exec);
+
+	if (exec->killed)
+		return;
+	if (exec->timeout_ms > 0)
+		due_ms = SP_MIN(due_ms, exec->started_ns / SP_NS_PER_MS + exec->timeout_ms);
+	sp_timer_set(&exec->service->timers, &exec->timer, due_ms);
+}
+
 void exec_on_timer(struct sp_timer *timer)
 {
 	struct sp_exec *exec = SP_CONTAINER_OF(timer, struct sp_exec, timer);
@@ -92,6 +109,13 @@ void exec_on_timer(struct sp_timer *timer)
 		if (exec->streams[1] && !exec->paused)
 			exec->streams[1]->ended = true;
 		exec_progress(exec);
+		return;
+	}
+	if (!exec->killed && start_overdue_ms(exec) <= sp_clock_boot_ms()) {
+		sp_log(SP_LOG_WARN, "a sandbox's init does not answer, killing it",
+		       "pool=%s sandbox=%s", exec->pool_name, exec->sandbox_id);
+		exec_kill(exec, SP_EXEC_DIED);
+		discard_sandbox(exec);
 		return;
 	}
 	if (!exec->killed) {

@@ -138,9 +138,7 @@ static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
 	if (cgroup)
 		exec->cgroup = *cgroup;
 	exec_record_free(exec);
-	if (exec->timeout_ms > 0)
-		sp_timer_set(&exec->service->timers, &exec->timer,
-			     exec->started_ns / SP_NS_PER_MS + exec->timeout_ms);
+	exec_arm(exec);
 	for (size_t i = 0; i < SP_ARRAY_SIZE(exec->streams); i++)
 		if (exec->streams[i])
 			exec_stream_watch(exec->streams[i]);

@@ -589,7 +589,25 @@ static int refuse_unenforced(uint32_t missing, struct sp_err *err)
 	return -EOPNOTSUPP;
 }
 
-int sp_cgroup_create(const struct sp_cgroups *groups, const char *id,
+/* While no sandbox lives the instance's own cgroup is empty, and whoever tidies up (a service
+ * manager, an operator) can take it away. */
+static int renew_base(struct sp_cgroup_hierarchy *hierarchy, const char *instance)
+{
+	struct sp_cgroup_hierarchy fresh = *hierarchy;
+	int status;
+
+	fresh.base_fd = -1;
+	status = start_hierarchy(&fresh, instance);
+	if (status < 0) {
+		sp_fd_close(&fresh.base_fd);
+		return status;
+	}
+	sp_fd_close(&hierarchy->base_fd);
+	*hierarchy = fresh;
+	return 0;
+}
+
+int sp_cgroup_create(struct sp_cgroups *groups, const char *id,
 		     const struct sp_cgroup_limits *limits, struct sp_cgroup_entry *ret_entry,
 		     struct sp_err *err)
 {
@@ -599,7 +617,11 @@ int sp_cgroup_create(const struct sp_cgroups *groups, const char *id,
 	int status = 0;
 
 	while (made < groups->count && status == 0) {
-		status = create_one(&groups->hierarchies[made], id, limits, &entry, &applied);
+		struct sp_cgroup_hierarchy *hierarchy = &groups->hierarchies[made];
+
+		status = create_one(hierarchy, id, limits, &entry, &applied);
+		if (status == -ENOENT && renew_base(hierarchy, groups->instance) == 0)
+			status = create_one(hierarchy, id, limits, &entry, &applied);
 		if (status == 0)
 			made++;
 		else

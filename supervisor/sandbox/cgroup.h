@@ -78,7 +78,7 @@ bool sp_cgroups_have_v2(const struct sp_cgroups *groups);
 
 /* Make a sandbox's cgroups with their limits. On success the caller owns *ret_entry. -EOPNOTSUPP
  * for a limit that no hierarchy enforces, -EEXIST, other negative errno; nothing is left behind. */
-int sp_cgroup_create(const struct sp_cgroups *groups, const char *id,
+int sp_cgroup_create(struct sp_cgroups *groups, const char *id,
 		     const struct sp_cgroup_limits *limits, struct sp_cgroup_entry *ret_entry,
 		     struct sp_err *err);
 void sp_cgroup_entry_done(struct sp_cgroup_entry *entry);

@@ -512,6 +512,31 @@ Test(launcher, survives_a_cgroup_that_vanishes)
 	end(&play);
 }
 
+/* While no sandbox lives, whoever tidies up can take the instance's own one away. */
+Test(launcher, makes_a_base_cgroup_that_vanished_anew)
+{
+	static const char *const hierarchies[] = {"memory", "pids", "cpu", "unified"};
+	struct play play;
+	struct play_sandbox sandbox;
+	char path[512];
+	char *id;
+
+	begin(&play);
+	play_ready(&play, 0, &sandbox);
+	(void)play_kill(&play, &sandbox);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(hierarchies); i++) {
+		play_cgroup_path(&sandbox, hierarchies[i], "", path, sizeof(path));
+		id = strstr(path, sandbox.id);
+		cr_assert_not_null(id);
+		*id = '\0';
+		(void)rmdir(path);
+	}
+	cr_assert(!play_has_cgroups(&play));
+	play_ready(&play, 0, &sandbox);
+	(void)play_kill(&play, &sandbox);
+	end(&play);
+}
+
 /* B-077: a removal that cannot succeed blocks nobody. */
 Test(launcher, a_stuck_removal_blocks_no_other)
 {
