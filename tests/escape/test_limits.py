@@ -245,7 +245,8 @@ time.sleep(600)
 
     def test_timeout_kills_orphans_and_keeps_the_sandbox_b061(self):
         with self.box.stream() as stream:
-            stream.begin(argv=[PYTHON, "-c", self.ORPHANS], timeout="2s")
+            # Long enough for the control to look at them first, on a busy machine too.
+            stream.begin(argv=[PYTHON, "-c", self.ORPHANS], timeout="6s")
             stream.read_stdout(b"out")
             self.assertGreaterEqual(len(self.escapees()), 3)  # control: they live until then
             outcome = stream.finish()

@@ -497,7 +497,9 @@ Test(daemon_service, metrics_tell_what_happened)
 
 	LIVE_START(&live, "", POOL);
 	(void)live_run(&live, "default", &command);
-	LIVE_WAIT(&live, live_full(&live, "default"));
+	/* The result goes out before the sandbox does. */
+	LIVE_WAIT(&live, live_pool(&live, "default").ends_total[SP_END_RELEASED] == 1 &&
+				 live_full(&live, "default"));
 	sp_buf_init(&text, 1 << 20);
 	cr_assert(sp_metrics_write(sp_service_metrics(live.service), &text) == 0);
 	cr_assert_not_null(strstr(sp_buf_text(&text),
