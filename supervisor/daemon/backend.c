@@ -11,6 +11,7 @@
 #include "pool/base/log.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,20 @@ static void on_created(struct sandbox_link *link, const struct sp_launcher_answe
 					     (double)SP_NS_PER_S);
 }
 
+/* CREATE_FAILED has a whole sentence, ERROR the name of what is wrong. */
+static void create_refused(struct sandbox_link *link, const struct sp_launcher_answer *answer)
+{
+	const char *stage = answer->stage[0] != '\0' ? answer->stage : "launcher";
+	int status = answer->status < 0 ? answer->status : -EPROTO;
+	struct sp_err err = {0};
+
+	if (answer->header.type != SP_LAUNCHER_CREATE_FAILED && answer->text[0] != '\0')
+		(void)sp_err_set(&err, status, "%s '%s'", stage, answer->text);
+	else
+		(void)snprintf(err.message, sizeof(err.message), "%s", answer->text);
+	sandbox_create_failed(link, stage, status, err.message);
+}
+
 static void on_create_answer(void *arg, const struct sp_launcher_answer *answer, int *fds,
 			     size_t fd_count)
 {
@@ -105,8 +120,7 @@ static void on_create_answer(void *arg, const struct sp_launcher_answer *answer,
 		return;
 	}
 	never_was(link);
-	sandbox_create_failed(link, answer->stage[0] != '\0' ? answer->stage : "launcher",
-			      answer->status < 0 ? answer->status : -EPROTO, answer->text);
+	create_refused(link, answer);
 }
 
 static struct sandbox_link *link_new(struct daemon_pool *pool, struct sp_sandbox *sandbox)

@@ -22,18 +22,19 @@
 #include "supervisor/init/protocol.h"
 #include "supervisor/metrics/metrics.h"
 
-#define SP_TOMBS_MAX         1024u
-#define SP_READ_BUFFER       (64u * 1024) /* of output, one for the whole daemon */
-#define SP_LEFTOVERS_MAX     16u          /* pipes per sandbox that outlive their exec */
-#define SP_SPARE_CGROUPS     2u           /* per leased sandbox */
-#define SP_SECRET_TEXT_MAX   512u         /* longest credential that is hashed at all */
-#define SP_WORKLOAD_ID       1000u        /* uid and gid inside, launcher/table.h */
-#define SP_ID_INSIDE_MAX     65532u       /* 65533: file helper, 65534: nobody's files */
-#define SP_STOP_BOUND_MS     (10 * SP_MS_PER_S)
-#define SP_KILL_PATIENCE_MS  (2 * SP_MS_PER_S)  /* for the end of a killed exec, twice */
-#define SP_START_PATIENCE_MS (15 * SP_MS_PER_S) /* init says within 1 s whether a program started \
-						 */
-#define SP_REQUEST_MS        (5 * SP_MS_PER_S)  /* a launcher's answer that an exec waits for */
+#define SP_TOMBS_MAX        1024u
+#define SP_READ_BUFFER      (64u * 1024) /* of output, one for the whole daemon */
+#define SP_LEFTOVERS_MAX    16u          /* pipes per sandbox that outlive their exec */
+#define SP_SPARE_CGROUPS    2u           /* per leased sandbox */
+#define SP_SECRET_TEXT_MAX  512u         /* longest credential that is hashed at all */
+#define SP_WORKLOAD_ID      1000u        /* uid and gid inside, launcher/table.h */
+#define SP_ID_INSIDE_MAX    65532u       /* 65533: file helper, 65534: nobody's files */
+#define SP_STOP_BOUND_MS    (10 * SP_MS_PER_S)
+#define SP_KILL_PATIENCE_MS (2 * SP_MS_PER_S) /* for the end of a killed exec, twice */
+#define SP_START_PATIENCE_MS                                                                     \
+	(15 * SP_MS_PER_S)                     /* init says within 1 s whether a program started \
+						*/
+#define SP_REQUEST_MS        (5 * SP_MS_PER_S) /* a launcher's answer that an exec waits for */
 #define SP_BIND_MS           (10 * SP_MS_PER_S)
 #define SP_RELOAD_MS         (60 * SP_MS_PER_S)
 #define SP_INIT_OUTGOING_MAX 256u /* records that wait for one init */
@@ -335,8 +336,9 @@ int sandbox_attach(struct sandbox_link *link, const struct sp_launcher_answer *c
 		   int control, struct sp_err *err);
 /* The last of it is gone: close what is open, tell the policy. */
 void sandbox_gone(struct sandbox_link *link);
+/* message "": the stage and the errno's text say it all. */
 void sandbox_create_failed(struct sandbox_link *link, const char *stage, int status,
-			   const char *object);
+			   const char *message);
 
 /* ---- acquire.c, bind.c ---- */
 

@@ -41,7 +41,7 @@ static bool permanent(int status)
 }
 
 void sandbox_create_failed(struct sandbox_link *link, const char *stage, int status,
-			   const char *object)
+			   const char *message)
 {
 	struct daemon_pool *pool = link->pool; /* the policy may forget the link at once */
 	struct sp_err err = {0};
@@ -49,8 +49,8 @@ void sandbox_create_failed(struct sandbox_link *link, const char *stage, int sta
 	if (!link->policy_waits || !link->sandbox)
 		return;
 	link->policy_waits = false;
-	if (object[0] != '\0')
-		(void)sp_err_set(&err, status, "%s '%s'", stage, object);
+	if (message[0] != '\0')
+		(void)sp_err_code(&err, SP_CODE_CREATE_FAILED, status, "%s", message);
 	else
 		(void)sp_err_set(&err, status, "%s", stage);
 	err.code = SP_CODE_CREATE_FAILED;

@@ -315,6 +315,7 @@ static void captive_open(struct captive *captive)
 	exec->state = EXEC_SENT;
 	exec->number = 9;
 	exec->strings_fd = -1;
+	cr_assert(sp_timer_init(&captive->service.timers, &exec->timer, exec_on_timer) == 0);
 	sp_list_init(&exec->service_link);
 	sp_deferred_init(&exec->finish, NULL);
 	sp_list_append(&link->execs, &exec->link);
@@ -327,6 +328,7 @@ static void captive_close(struct captive *captive)
 	int closed = 0;
 
 	sp_list_remove(&captive->exec->link);
+	sp_timer_done(&captive->service.timers, &captive->exec->timer);
 	free(captive->exec);
 	sp_fd_close(&captive->init);
 	sandbox_gone(captive->link);
