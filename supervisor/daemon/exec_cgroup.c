@@ -85,6 +85,14 @@ static void on_spare(void *arg, const struct sp_launcher_answer *answer, int *fd
 	}
 }
 
+static bool spares_asked(const struct sandbox_link *link)
+{
+	for (size_t i = 0; i < SP_SPARE_CGROUPS; i++)
+		if (link->spare_requests[i] != 0)
+			return true;
+	return false;
+}
+
 void spares_want(struct sandbox_link *link)
 {
 	uint32_t missing = SP_SPARE_CGROUPS - link->spare_count;
@@ -103,6 +111,8 @@ void spares_want(struct sandbox_link *link)
 			break;
 		missing--;
 	}
+	if (!spares_asked(link))
+		start_all_waiting(link); /* nothing is on the way that they could wait for */
 }
 
 void spares_want_later(struct sandbox_link *link)
