@@ -260,8 +260,6 @@ static int choose_fds(struct init *init, struct slot *slot, const struct sp_init
 
 	child->tty = (request->flags & SP_EXEC_F_TTY) != 0;
 	if (!child->tty) {
-		/* It was not asked for one: without, it can run as well. */
-		(void)init_tty_mount(init);
 		memcpy(child->fds, fds, sizeof(child->fds));
 		return 0;
 	}

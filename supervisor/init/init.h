@@ -32,7 +32,7 @@ struct init {
 	int root_fd;     /* O_PATH of / */
 	int skeleton_fd; /* detached, writable clone of the skeleton alone */
 	int proc_fd;     /* proc, unmasked, seen by init only */
-	int pts_fd;      /* devpts, from the first terminal on */
+	int pts_fd;      /* devpts; -1 on the host and where the kernel has none */
 	uint64_t root_mount_id;
 	dev_t tmpfs_device;
 

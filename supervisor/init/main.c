@@ -18,6 +18,7 @@
 #include "supervisor/init/kill.h"
 #include "supervisor/init/root.h"
 #include "supervisor/init/serve.h"
+#include "supervisor/init/tty.h"
 #include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
@@ -150,7 +151,12 @@ static int enclose(struct init *init)
 		return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0 ? 0 : -errno;
 	}
 	status = init_namespaces(init);
-	return status < 0 ? status : init_root(init);
+	if (status == 0)
+		status = init_root(init);
+	if (status < 0)
+		return status;
+	init_stage(init, "devpts");
+	return init_tty_mount(init);
 }
 
 static int boot(struct init *init)

@@ -9,9 +9,8 @@
 #define INIT_PTYS_MAX "128" /* per sandbox; the kernel's 4096 are for the whole host */
 
 /*
- * The sandbox's own devpts, if it is not there yet. A program that wants a terminal of its own
- * (pexpect, script, tmux) finds it from the first exec on; where it cannot be had, opening
- * /dev/ptmx is ENOENT. 0 or a negative errno.
+ * Mount the sandbox's own devpts, once, after the root. Programs that want a terminal of their own
+ * (pexpect, script, tmux) use it too. 0, also where the kernel has none, or a negative errno.
  */
 int init_tty_mount(struct init *init);
 

@@ -559,14 +559,12 @@ Test(init_tty, a_program_can_make_its_own)
 	cr_assert_str_eq(result.output, "/dev/pts/0\r\n");
 }
 
-/* Nothing of it exists in a sandbox that waits: it costs every memory cgroup of the host. */
-Test(init_tty, a_sandbox_that_waits_has_no_devpts)
+/* Made with the sandbox: on the way of the first program it would cost that program's time. */
+Test(init_tty, a_sandbox_that_waits_has_its_devpts)
 {
 	char command[96];
 
 	(void)snprintf(command, sizeof(command), "grep -q devpts /proc/%d/mountinfo", harness.init);
-	cr_assert_neq(system(command), 0);
-	harness_shell(&harness, ":", &result);
 	cr_assert_eq(system(command), 0);
 	harness_shell(&harness, "grep -c devpts /proc/self/mountinfo", &result);
 	cr_assert_str_eq(result.output, "1\n");
