@@ -255,10 +255,11 @@ void sp_entry_retire(struct sp_entry *entry)
 
 void sp_entry_end_replaced(struct sp_pool *pool, int64_t now_ms)
 {
+	struct sp_entry *old;
+
 	while (pool->count[SP_SANDBOX_IDLE] > pool->directory.allotment &&
-	       !sp_list_empty(&pool->aging))
-		sp_entry_end(SP_LIST_FIRST(&pool->aging, struct sp_entry, place),
-			     SP_END_NEAR_EXPIRY, now_ms, true);
+	       (old = SP_LIST_FIRST(&pool->aging, struct sp_entry, place)) != NULL)
+		sp_entry_end(old, SP_END_NEAR_EXPIRY, now_ms, true);
 }
 
 void sp_entry_settle(struct sp_entry *entry, int64_t now_ms)

@@ -273,7 +273,7 @@ static int reset_oom_score(const struct spawner *spawner, pid_t pid)
 {
 	int status = write_proc(spawner, pid, "oom_score_adj", "0");
 	char path[48];
-	char value[16];
+	char value[16] = "-";
 	SP_AUTO_CLOSE int fd = -1;
 	ssize_t got;
 

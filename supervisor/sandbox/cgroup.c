@@ -125,7 +125,7 @@ static uint32_t controllers_known(const struct sp_cgroups *groups)
 static void add_hierarchy(struct sp_cgroups *groups, const char *path, bool v2, const char *options)
 {
 	struct sp_cgroup_hierarchy *hierarchy = &groups->hierarchies[groups->count];
-	char list[VALUE_MAX * 4];
+	char list[VALUE_MAX * 4] = "";
 	uint32_t controllers;
 	int fd;
 
@@ -316,7 +316,7 @@ static int start_hierarchy(struct sp_cgroup_hierarchy *hierarchy, const char *in
 {
 	SP_AUTO_CLOSE int top_fd = -1;
 	int base_fd = make_base(hierarchy, instance, &top_fd);
-	char list[VALUE_MAX * 4];
+	char list[VALUE_MAX * 4] = "";
 
 	if (base_fd < 0)
 		return base_fd;
