@@ -397,13 +397,14 @@ uint32_t play_kill(struct play *play, struct play_sandbox *sandbox)
 
 int play_exec_shell(struct play_sandbox *sandbox, const char *script, int cgroup_fd)
 {
-	static uint32_t number;
+	static uint32_t last;
+	const uint32_t number = ++last;
 
 	struct {
 		struct sp_init_exec exec;
 		char strings[4096];
 	} record = {.exec = {
-			    .header = {.type = SP_INIT_EXEC, .exec = ++number, .request = number},
+			    .header = {.type = SP_INIT_EXEC, .exec = number, .request = number},
 			    .flags = cgroup_fd >= 0 ? SP_EXEC_F_CGROUP : 0,
 			    .uid = 1000,
 			    .gid = 1000,
