@@ -500,7 +500,8 @@ uint32_t harness_exec(struct harness *harness, const struct harness_exec *exec, 
 	for (; env[message.record.envc]; message.record.envc++)
 		len = put(message.text, len, env[message.record.envc]);
 	message.record.strings_length = (uint32_t)len;
-	memcpy(all_fds, fds, fd_count * sizeof(int));
+	if (fd_count > 0)
+		memcpy(all_fds, fds, fd_count * sizeof(int));
 	if ((exec->flags & SP_EXEC_F_STRINGS) != 0)
 		all_fds[fd_count++] = strings_memfd(message.text, len);
 	else
