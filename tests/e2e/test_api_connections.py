@@ -14,7 +14,6 @@ import sandpool_test as t  # noqa: E402
 from sandpool_test import (Case, Daemon, SandpoolCase, StartFailed, main, needs_programs,  # noqa: E402
                            needs_root, wait_until)
 
-SANITIZER_SMOKE = True
 GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 MAX = 16
 OVERFLOW = 32

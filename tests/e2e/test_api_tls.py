@@ -17,7 +17,6 @@ import sandpool_test as t  # noqa: E402
 from sandpool_test import (Case, Daemon, StartFailed, StreamClosed, main, needs_programs,  # noqa: E402
                            needs_root, wait_until)
 
-SANITIZER_SMOKE = True
 KEY = "sesame-open-0123456789abcdef"
 MAX = 12
 OVERFLOW = 32

@@ -18,7 +18,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import Case, Daemon, limit, main, wait_until  # noqa: E402
 
-SANITIZER_SMOKE = True
 KILLS = int(os.environ.get("SP_KILLS", "100"))
 CLIENTS = 3
 ANSWER_S = 20
