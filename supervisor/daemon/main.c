@@ -153,6 +153,7 @@ int main(int argc, char **argv)
 	if (status < 0) {
 		(void)fprintf(stderr, "sandpoold: %s\n", err.message);
 		/* Whatever was begun ends with this process. */
+		(void)uv_loop_close(&program.loop);
 		return EXIT_FAILURE;
 	}
 	(void)uv_run(&program.loop, UV_RUN_DEFAULT);
