@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 /* There on every Debian, and only this process sees what is mounted over it. */
-#define PLACE "/mnt"
+#define PLACE      "/mnt"
 #define HIGH_FD    64
 #define TMP_BYTES  (UINT64_C(16) << 20)
 #define TMP_INODES 2048u
