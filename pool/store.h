@@ -56,7 +56,32 @@ enum sp_store_verdict { SP_STORE_LISTED, SP_STORE_GRANTED, SP_STORE_REFUSED };
 
 struct sp_store;
 
+/*
+ * What the store asks of the pool behind it. A store of one host never does. Called on the loop,
+ * never from inside of a call of the store's ops or of the pool's; all ids are borrowed.
+ */
+struct sp_store_owner {
+	/* Visit all that are not gone: a RESYNC and the rotation tell them again. */
+	int (*each)(void *arg, int (*visit)(void *visit_arg, const struct sp_sandbox *sandbox),
+		    void *visit_arg);
+	/* The directory gave one of ours to this lease, age_ms ago. Bound here unless another lease
+	 * has it; then an update says who. ttl_ms 0 = the rest of its idle life. */
+	void (*granted)(void *arg, const char *sandbox_id, const char *lease_id, int64_t ttl_ms,
+			int64_t age_ms);
+	/* A command (somebody with the right to wants its end), or a hint (it looks expired,
+	 * unclaimed): a hint is checked against our own clock and lease, and answered with an
+	 * update when it is wrong. lease_id "" = whoever has it. */
+	void (*end)(void *arg, const char *sandbox_id, const char *lease_id,
+		    enum sp_end_reason reason, bool hint);
+	/* The holder asked, through the directory, for this much more from now on. */
+	void (*renew)(void *arg, const char *sandbox_id, const char *lease_id, int64_t ttl_ms);
+};
+
 struct sp_store_ops {
+	/* The pool that answers for `pool`; NULL owner: it is gone, its callbacks too. The op may be
+	 * NULL: a store of one host asks nothing. */
+	void (*attach)(struct sp_store *store, const char *pool, const struct sp_store_owner *owner,
+		       void *arg);
 	/* Register or refresh. cb gets NULL share and err on an outage. */
 	int (*heartbeat)(struct sp_store *store, const char *pool,
 			 const struct sp_store_counts *counts, int64_t now_ms,
