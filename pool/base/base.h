@@ -20,6 +20,18 @@
 #define SP_MAX(a, b)                       ((a) > (b) ? (a) : (b))
 #define SP_UNUSED(x)                       ((void)(x))
 
+/* 1 in a build with AddressSanitizer; gcc and clang say it in different words. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SP_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SP_SANITIZED 1
+#endif
+#endif
+#ifndef SP_SANITIZED
+#define SP_SANITIZED 0
+#endif
+
 /* Units, so that no bare 1000 or 1024 stands in the code. */
 #define SP_MS_PER_S  INT64_C(1000)
 #define SP_NS_PER_MS INT64_C(1000000)

@@ -8,15 +8,7 @@
 
 #include "supervisor/metrics/metrics.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED
-#endif
-#ifndef SANITIZED
+#if !SP_SANITIZED
 
 /* The C library and jansson must find these too. */
 #pragma GCC visibility push(default)

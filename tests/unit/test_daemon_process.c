@@ -69,7 +69,8 @@ static int becomes_nobody(void)
 		return 8;
 	if (prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) != 0)
 		return 9;
-	if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
+	if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != SP_SANITIZED ||
+	    prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
 		return 10;
 	identity.uid++;
 	if (privileges_check(&identity, &err) == 0)
