@@ -130,7 +130,7 @@ static int repeat(struct sp_pool *pool, const struct sp_acquire_request *request
 		return sp_err_code(err, SP_CODE_LEASE_ENDED, -ESTALE, "lease '%s' has ended",
 				   request->lease_id);
 	}
-	if (!same_request(request, lease->policy, lease->ttl_ms))
+	if (!lease->foreign && !same_request(request, lease->policy, lease->ttl_ms))
 		return mismatch(request, err, ret_word);
 	*ret_word = "repeated";
 	*ret_result = (struct sp_acquire_result){
@@ -193,7 +193,7 @@ static int grant(struct sp_pool *pool, struct sp_entry *entry,
 
 	if (!lease)
 		return out_of_memory(pool, err, ret_word);
-	sp_lease_bind(lease, entry, now_ms);
+	sp_lease_bind(lease, entry, 0, now_ms);
 	*ret_word = "hit";
 	*ret_result = (struct sp_acquire_result){
 		.sandbox = &entry->sandbox,
@@ -317,6 +317,11 @@ static int decide(struct sp_pool *pool, const struct sp_acquire_request *request
 	entry = take(pool, request, now_ms);
 	if (entry)
 		return grant(pool, entry, request, now_ms, ret_result, ret_word, err);
+	if (request->idle_only) {
+		*ret_word = NULL;
+		return sp_err_code(err, SP_CODE_POOL_EMPTY, -EAGAIN,
+				   "pool '%s' has no idle sandbox here", pool->config.name);
+	}
 	if (sp_acquire_policy_creates(request->policy))
 		return create(pool, request, cb, arg, now_ms, ret_pending, ret_word, err);
 	return wait_or_refuse(pool, request, cb, arg, now_ms, ret_pending, ret_word, err);
@@ -332,7 +337,7 @@ int sp_pool_acquire(struct sp_pool *pool, const struct sp_acquire_request *reque
 
 	sp_lease_prune(pool, now);
 	result = decide(pool, request, now, cb, arg, ret_result, ret_pending, &word, err);
-	if (result <= 0 && (unsigned int)request->policy < SP_ACQUIRE_POLICY_COUNT)
+	if (result <= 0 && word && (unsigned int)request->policy < SP_ACQUIRE_POLICY_COUNT)
 		sp_acquire_report(pool, request->policy, word, 0,
 				  result == 0 ? ret_result->sandbox : NULL,
 				  result == 0 ? ret_result->remaining_ms : -1, now);

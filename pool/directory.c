@@ -17,12 +17,15 @@
 int sp_directory_init(struct sp_pool *pool)
 {
 	struct sp_store_link *link = calloc(1, sizeof(*link));
+	struct sp_store *store = pool->ports.store;
 
 	if (!link)
 		return -ENOMEM;
 	link->pool = pool;
 	link->refs = 1;
 	pool->directory.link = link;
+	if (store->ops->attach)
+		store->ops->attach(store, pool->config.name, &sp_owner, pool);
 	return 0;
 }
 
@@ -50,8 +53,12 @@ static struct sp_pool *answered(void *arg)
 
 void sp_directory_done(struct sp_pool *pool)
 {
+	struct sp_store *store = pool->ports.store;
+
 	if (!pool->directory.link)
 		return;
+	if (store->ops->attach)
+		store->ops->attach(store, pool->config.name, NULL, NULL);
 	pool->directory.link->pool = NULL;
 	link_unref(pool->directory.link);
 	pool->directory.link = NULL;
@@ -194,35 +201,11 @@ bool sp_directory_intent(struct sp_pool *pool, enum sp_store_pool_state state, i
 
 /* ---- listing ---- */
 
-/* Another host's client was promised it: bind it here, and answer whoever asks here as well. */
-static void bind_granted(struct sp_entry *entry, const char *lease_id, int64_t now_ms)
-{
-	struct sp_pool *pool = entry->sandbox.pool;
-	struct sp_acquire *waiting = sp_wait_find(pool, lease_id);
-	struct sp_acquire_request request = {.policy = SP_ACQUIRE_WAIT};
-	struct sp_lease *lease;
-
-	if (!sp_lease_id_valid(lease_id) || sp_lease_find(pool, lease_id)) {
-		sp_entry_end(entry, SP_END_LEASE_LOST, now_ms, true);
-		return;
-	}
-	if (waiting) {
-		sp_wait_grant(waiting, entry, "waited", now_ms);
-		return;
-	}
-	memcpy(request.lease_id, lease_id, sizeof(request.lease_id));
-	lease = sp_lease_new(&request);
-	if (lease)
-		sp_lease_bind(lease, entry, now_ms);
-	else
-		sp_entry_end(entry, SP_END_LEASE_LOST, now_ms, true);
-}
-
-static void on_published(void *arg, const char *sandbox_id, enum sp_store_verdict verdict,
-			 const char *lease_id, const struct sp_err *err)
+static void on_published(void *arg, const struct sp_store_listing *listing,
+			 const struct sp_err *err)
 {
 	struct sp_pool *pool = answered(arg);
-	struct sp_sandbox *sandbox = pool ? sp_pool_find(pool, sandbox_id) : NULL;
+	struct sp_sandbox *sandbox = pool ? sp_pool_find(pool, listing->sandbox_id) : NULL;
 	struct sp_entry *entry;
 	int64_t now;
 
@@ -234,13 +217,15 @@ static void on_published(void *arg, const char *sandbox_id, enum sp_store_verdic
 	if (!entry->unlisted) {
 		/* It left while the question was under way: say so again. */
 		sp_directory_update(entry, now);
-	} else if (verdict == SP_STORE_REFUSED) {
+	} else if (listing->verdict == SP_STORE_REFUSED) {
 		/* We hold more than our share now is: no more until the next heartbeat. */
 		sp_entry_end(entry, SP_END_EXCESS, now, true);
 		pool->directory.allotment =
 			SP_MIN(pool->directory.allotment, pool->count[SP_SANDBOX_IDLE]);
-	} else if (verdict == SP_STORE_GRANTED) {
-		bind_granted(entry, lease_id, now);
+	} else if (listing->verdict == SP_STORE_GRANTED) {
+		/* Nobody has used it, but somebody may come for it with that lease. */
+		if (!sp_owner_bind(entry, listing->lease_id, listing->ttl_ms, 0, now))
+			sp_entry_end(entry, SP_END_LEASE_LOST, now, true);
 	} else if (!sp_wait_offer(entry, now)) {
 		sp_entry_list(entry);
 	}

@@ -4,8 +4,10 @@
  * The end of a lease. At hand-out it is now + claim_timeout, because somebody who never learned of
  * the grant must not pin a sandbox. At the first claim it becomes claim time + min(ttl, max_lease);
  * ttl 0 stands for what remained of the sandbox's idle life at hand-out. Renewals move it on, never
- * back. A timer enforces it, and every use compares it with the clock as well: after a suspend the
- * timer may be late, the comparison is not.
+ * back. Who took a sandbox from the directory and claims it before we heard of that gets the ttl
+ * that was asked for as soon as the directory tells it: this one correction may shorten. A timer
+ * enforces it, and every use compares it with the clock as well: after a suspend the timer may be
+ * late, the comparison is not.
  *
  * When the sandbox ends, its lease stays as a tombstone for SP_LEASE_TOMBSTONE_MS, so that a
  * repeated acquire is told LEASE_ENDED instead of being given a second sandbox.
@@ -48,7 +50,7 @@ static void set_end(struct sp_entry *entry, int64_t expires_ms)
 	sp_heap_set(&entry->sandbox.pool->timers, &entry->timer, expires_ms);
 }
 
-void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t now_ms)
+void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t age_ms, int64_t now_ms)
 {
 	struct sp_pool *pool = entry->sandbox.pool;
 	int64_t life;
@@ -63,10 +65,24 @@ void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t now_m
 	entry->sandbox.leased_ms = now_ms;
 	life = life_after_claim(entry);
 	if (pool->config.claim_timeout_ms > 0)
-		life = SP_MIN(life, pool->config.claim_timeout_ms);
+		life = SP_MIN(life, pool->config.claim_timeout_ms - age_ms);
 	set_end(entry, now_ms + life);
 	pool->wake = true;
 	sp_directory_update(entry, now_ms);
+}
+
+void sp_lease_learn_ttl(struct sp_entry *entry, int64_t ttl_ms)
+{
+	struct sp_lease *lease = entry->lease;
+
+	if (!lease->ttl_open)
+		return;
+	lease->ttl_open = false;
+	if (ttl_ms <= 0)
+		return;
+	lease->ttl_ms = ttl_ms;
+	if (entry->sandbox.claimed)
+		set_end(entry, sp_time_add(lease->claimed_ms, life_after_claim(entry)));
 }
 
 static struct sp_lease *oldest_tombstone(struct sp_pool *pool)
@@ -150,9 +166,59 @@ int sp_pool_claim(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t now_
 	if (sandbox->claimed)
 		return 0;
 	sandbox->claimed = true;
+	entry->lease->claimed_ms = now;
 	set_end(entry, now + life_after_claim(entry));
 	sp_directory_update(entry, now);
 	return 0;
+}
+
+static int bind(struct sp_pool *pool, struct sp_entry *entry, const char *lease_id, int64_t ttl_ms,
+		int64_t now_ms, struct sp_err *err)
+{
+	struct sp_lease *lease = sp_lease_find(pool, lease_id);
+
+	if (sp_entry_remaining(entry, now_ms) <= 0 || (lease && !lease->entry))
+		return ended(&entry->sandbox, err);
+	if (lease)
+		return sp_err_code(err, SP_CODE_LEASE_MISMATCH, -EEXIST,
+				   "lease '%s' holds sandbox '%s', not '%s'", lease_id,
+				   lease->entry->sandbox.id, entry->sandbox.id);
+	if (!sp_owner_bind(entry, lease_id, ttl_ms, 0, now_ms))
+		return sp_err_set(err, -ENOMEM, "bind sandbox '%s'", entry->sandbox.id);
+	entry->lease->ttl_open = entry->lease->foreign && ttl_ms == 0;
+	return 0;
+}
+
+/* What the first claim itself names counts, whether the directory's word came before it or not. */
+static void choose_ttl(struct sp_lease *lease, const struct sp_sandbox *sandbox, int64_t ttl_ms)
+{
+	if (lease->foreign && !sandbox->claimed && ttl_ms > 0)
+		lease->ttl_ms = ttl_ms;
+}
+
+int sp_pool_bind(struct sp_pool *pool, struct sp_sandbox *sandbox, const char *lease_id,
+		 int64_t ttl_ms, int64_t now_ms, struct sp_err *err)
+{
+	int64_t now = sp_pool_enter(pool, now_ms);
+	int result = 0;
+
+	sp_assert(sandbox->pool == pool && sp_lease_id_valid(lease_id));
+	if (ttl_ms < 0)
+		result = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				     "ttl %" PRId64 " ms is negative", ttl_ms);
+	else if (sandbox->state == SP_SANDBOX_IDLE)
+		result = bind(pool, sp_entry_of(sandbox), lease_id, ttl_ms, now, err);
+	else if (sandbox->state != SP_SANDBOX_LEASED)
+		result = ended(sandbox, err);
+	else if (strcmp(sandbox->lease_id, lease_id) != 0)
+		result = sp_err_code(err, SP_CODE_CONFLICT, -EEXIST, "sandbox '%s' is another's",
+				     sandbox->id);
+	else
+		choose_ttl(sp_entry_of(sandbox)->lease, sandbox, ttl_ms);
+	if (result == 0)
+		result = sp_pool_claim(pool, sandbox, now, err);
+	sp_pool_leave(pool);
+	return result;
 }
 
 int sp_pool_renew(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t ttl_ms, int64_t now_ms,

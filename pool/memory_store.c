@@ -76,15 +76,18 @@ static int heartbeat(struct sp_store *store, const char *pool, const struct sp_s
 }
 
 static int publish(struct sp_store *store, const char *pool, const struct sp_sandbox *sandbox,
-		   int64_t now_ms,
-		   void (*cb)(void *arg, const char *sandbox_id, enum sp_store_verdict verdict,
-			      const char *lease_id, const struct sp_err *err),
-		   void *arg)
+		   int64_t now_ms, sp_store_publish_cb *cb, void *arg)
 {
+	const struct sp_store_listing listing = {
+		.sandbox_id = sandbox->id,
+		.verdict = SP_STORE_LISTED,
+		.lease_id = "",
+	};
+
 	SP_UNUSED(store);
 	SP_UNUSED(pool);
 	SP_UNUSED(now_ms);
-	cb(arg, sandbox->id, SP_STORE_LISTED, "", NULL);
+	cb(arg, &listing, NULL);
 	return 0;
 }
 

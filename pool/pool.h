@@ -81,6 +81,8 @@ struct sp_acquire_request {
 	int64_t ttl_ms;  /* life after the claim; 0 = what remains of its idle life */
 	int64_t min_remaining_ms; /* -1 = the pool's acquire_min_remaining_ttl */
 	bool newest_first; /* a local acquire beside Redis takes the newest, else oldest first */
+	bool idle_only;    /* what is idle now or POOL_EMPTY, which is not reported as an event: the
+			      caller asks elsewhere, and here again without this */
 };
 
 struct sp_acquire_result {
@@ -117,6 +119,13 @@ struct sp_sandbox *sp_pool_find(struct sp_pool *pool, const char *sandbox_id);
 /* The one that this lease holds, NULL if none. */
 struct sp_sandbox *sp_pool_find_lease(struct sp_pool *pool, const char *lease_id);
 
+/* The first claim of somebody who holds a lease of the directory that we have not heard of: an idle
+ * sandbox is bound to it, and to no other ever after, and claimed at once. ttl_ms 0: the rest of
+ * its idle life, until the directory tells what was asked for. For one that this lease holds
+ * already it is sp_pool_claim(). CONFLICT: another lease has it; LEASE_MISMATCH: this lease has
+ * another one; LEASE_ENDED. */
+int sp_pool_bind(struct sp_pool *pool, struct sp_sandbox *sandbox, const char *lease_id,
+		 int64_t ttl_ms, int64_t now_ms, struct sp_err *err);
 /* First use with the secret: fixes the end at now + min(ttl, max_lease). Idempotent. LEASE_ENDED
  * when it is no longer leased or its end has passed (checked against now at every use). */
 int sp_pool_claim(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t now_ms,

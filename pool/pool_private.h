@@ -59,6 +59,9 @@ struct sp_lease {
 	struct sp_entry *entry; /* NULL: a tombstone */
 	enum sp_acquire_policy policy;
 	int64_t ttl_ms;
+	bool foreign;  /* asked for through the directory: with which policy is not known here */
+	bool ttl_open; /* claimed before the directory told the ttl */
+	int64_t claimed_ms;
 	int64_t ended_ms;
 };
 
@@ -216,8 +219,11 @@ static inline int64_t sp_entry_remaining(const struct sp_entry *entry, int64_t n
 /* lease.c */
 struct sp_lease *sp_lease_new(const struct sp_acquire_request *request);
 void sp_lease_free(struct sp_lease *lease);
-/* Takes lease. */
-void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t now_ms);
+/* Takes lease. age_ms: how much of claim_timeout has passed already. */
+void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t age_ms, int64_t now_ms);
+/* The directory tells for how long the lease was asked. Counts once, and only for one that was
+ * claimed before. */
+void sp_lease_learn_ttl(struct sp_entry *entry, int64_t ttl_ms);
 /* Its sandbox ends: leave a tombstone. */
 void sp_lease_end(struct sp_entry *entry, int64_t now_ms);
 struct sp_lease *sp_lease_find(struct sp_pool *pool, const char *lease_id);
@@ -292,6 +298,13 @@ void sp_directory_heartbeat(struct sp_pool *pool, int64_t now_ms);
 bool sp_directory_intent(struct sp_pool *pool, enum sp_store_pool_state state, int64_t now_ms);
 void sp_directory_publish(struct sp_entry *entry, int64_t now_ms);
 void sp_directory_update(struct sp_entry *entry, int64_t now_ms);
+
+/* owner.c: what the store asks of us */
+extern const struct sp_store_owner sp_owner;
+/* The directory gave this idle one to a lease: bind it, and answer whoever waits for that lease
+ * here. False: that lease has, or had, another sandbox of ours, or memory is short. */
+bool sp_owner_bind(struct sp_entry *entry, const char *lease_id, int64_t ttl_ms, int64_t age_ms,
+		   int64_t now_ms);
 
 /* sizes */
 static inline uint32_t sp_pool_fresh(const struct sp_pool *pool)

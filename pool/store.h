@@ -54,6 +54,17 @@ struct sp_store_share {
 
 enum sp_store_verdict { SP_STORE_LISTED, SP_STORE_GRANTED, SP_STORE_REFUSED };
 
+/* The answer to a publish; all borrowed for the call. */
+struct sp_store_listing {
+	const char *sandbox_id;
+	enum sp_store_verdict verdict;
+	const char *lease_id; /* "" unless GRANTED */
+	int64_t ttl_ms;       /* GRANTED: life after the claim; 0 = the rest of its idle life */
+};
+
+typedef void sp_store_publish_cb(void *arg, const struct sp_store_listing *listing,
+				 const struct sp_err *err);
+
 struct sp_store;
 
 /*
@@ -70,16 +81,18 @@ struct sp_store_owner {
 			int64_t age_ms);
 	/* A command (somebody with the right to wants its end), or a hint (it looks expired,
 	 * unclaimed): a hint is checked against our own clock and lease, and answered with an
-	 * update when it is wrong. lease_id "" = whoever has it. */
+	 * update when it is wrong, as is a command that names another lease than ours. lease_id ""
+	 * = whoever has it; `drained` and `excess` without one spare what is leased. */
 	void (*end)(void *arg, const char *sandbox_id, const char *lease_id,
 		    enum sp_end_reason reason, bool hint);
-	/* The holder asked, through the directory, for this much more from now on. */
+	/* The holder asked, through the directory, for this much more from now on. Answered with an
+	 * update. It is no claim: that takes the secret. */
 	void (*renew)(void *arg, const char *sandbox_id, const char *lease_id, int64_t ttl_ms);
 };
 
 struct sp_store_ops {
-	/* The pool that answers for `pool`; NULL owner: it is gone, its callbacks too. The op may be
-	 * NULL: a store of one host asks nothing. */
+	/* The pool that answers for `pool`; NULL owner: it is gone, its callbacks too. The op may
+	 * be NULL: a store of one host asks nothing. */
 	void (*attach)(struct sp_store *store, const char *pool, const struct sp_store_owner *owner,
 		       void *arg);
 	/* Register or refresh. cb gets NULL share and err on an outage. */
@@ -88,13 +101,10 @@ struct sp_store_ops {
 			 void (*cb)(void *arg, const struct sp_store_share *share,
 				    const struct sp_err *err),
 			 void *arg);
-	/* lease_id is "" unless GRANTED. On an outage cb gets LISTED with err set: the sandbox may
-	 * be handed out locally and is told again by the rotation. */
+	/* On an outage cb gets LISTED with err set: the sandbox may be handed out locally and is
+	 * told again by the rotation. */
 	int (*publish)(struct sp_store *store, const char *pool, const struct sp_sandbox *sandbox,
-		       int64_t now_ms,
-		       void (*cb)(void *arg, const char *sandbox_id, enum sp_store_verdict verdict,
-				  const char *lease_id, const struct sp_err *err),
-		       void *arg);
+		       int64_t now_ms, sp_store_publish_cb *cb, void *arg);
 	/* Fire and forget; the rotation repeats what gets lost. */
 	void (*update)(struct sp_store *store, const char *pool, const struct sp_sandbox *sandbox,
 		       int64_t now_ms);

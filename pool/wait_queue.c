@@ -164,7 +164,7 @@ void sp_wait_grant(struct sp_acquire *acquire, struct sp_entry *entry, const cha
 {
 	struct sp_acquire *same = SP_LIST_FIRST(&acquire->same, struct sp_acquire, same);
 
-	sp_lease_bind(acquire->lease, entry, now_ms);
+	sp_lease_bind(acquire->lease, entry, 0, now_ms);
 	acquire->lease = NULL;
 	finish_granted(acquire, entry, result, false, now_ms);
 	while (same) {

@@ -75,16 +75,15 @@ static inline void contract_on_meta(void *arg, const struct sp_store_meta *meta,
 		answer->meta = *meta;
 }
 
-static inline void contract_on_verdict(void *arg, const char *sandbox_id,
-				       enum sp_store_verdict verdict, const char *lease_id,
+static inline void contract_on_verdict(void *arg, const struct sp_store_listing *listing,
 				       const struct sp_err *err)
 {
 	struct contract_answer *answer = arg;
 
 	answer->verdicts++;
-	answer->verdict = verdict;
-	(void)snprintf(answer->sandbox_id, sizeof(answer->sandbox_id), "%s", sandbox_id);
-	(void)snprintf(answer->lease_id, sizeof(answer->lease_id), "%s", lease_id);
+	answer->verdict = listing->verdict;
+	(void)snprintf(answer->sandbox_id, sizeof(answer->sandbox_id), "%s", listing->sandbox_id);
+	(void)snprintf(answer->lease_id, sizeof(answer->lease_id), "%s", listing->lease_id);
 	contract_error(answer, err);
 }
 

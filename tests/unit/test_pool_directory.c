@@ -8,8 +8,7 @@
 
 struct question {
 	void (*share)(void *, const struct sp_store_share *, const struct sp_err *);
-	void (*verdict)(void *, const char *, enum sp_store_verdict, const char *,
-			const struct sp_err *);
+	sp_store_publish_cb *verdict;
 	void (*meta)(void *, const struct sp_store_meta *, const struct sp_err *);
 	void *arg;
 	char sandbox_id[SP_SANDBOX_ID_LEN + 1];
@@ -64,10 +63,7 @@ static int on_heartbeat(struct sp_store *store, const char *pool,
 }
 
 static int on_publish(struct sp_store *store, const char *pool, const struct sp_sandbox *sandbox,
-		      int64_t now_ms,
-		      void (*cb)(void *, const char *, enum sp_store_verdict, const char *,
-				 const struct sp_err *),
-		      void *arg)
+		      int64_t now_ms, sp_store_publish_cb *cb, void *arg)
 {
 	struct question *question;
 
@@ -155,11 +151,23 @@ static void answer_share(struct fixture *fix, uint32_t share, const struct sp_st
 	}
 }
 
+static void tell(const struct question *question, enum sp_store_verdict verdict,
+		 const char *lease_id, const struct sp_err *err)
+{
+	const struct sp_store_listing listing = {
+		.sandbox_id = question->sandbox_id,
+		.verdict = verdict,
+		.lease_id = lease_id,
+	};
+
+	question->verdict(question->arg, &listing, err);
+}
+
 static void answer_publish(struct fixture *fix, enum sp_store_verdict verdict, const char *lease_id)
 {
 	struct question question = next(script.publishes, &script.publish_count);
 
-	question.verdict(question.arg, question.sandbox_id, verdict, lease_id, NULL);
+	tell(&question, verdict, lease_id, NULL);
 	if (fix)
 		fixture_check(fix);
 }
@@ -256,7 +264,7 @@ Test(directory, an_outage_lists_locally) /* P-070 … P-072 */
 	answer_share(&fix, 2, NULL);
 	(void)fixture_ready(&fix);
 	question = next(script.publishes, &script.publish_count);
-	question.verdict(question.arg, question.sandbox_id, SP_STORE_LISTED, "", &outage);
+	tell(&question, SP_STORE_LISTED, "", &outage);
 	script.away = true;
 	(void)fixture_ready(&fix);
 	cr_assert(fail_fast(&fix, 1) == 0 && fail_fast(&fix, 2) == 0);
@@ -540,6 +548,6 @@ Test(directory, answers_after_the_pool_are_harmless)
 	wish = next(script.metas, &script.meta_count);
 	fixture_close(&fix);
 	share.share(share.arg, NULL, &outage);
-	verdict.verdict(verdict.arg, verdict.sandbox_id, SP_STORE_LISTED, "", NULL);
+	tell(&verdict, SP_STORE_LISTED, "", NULL);
 	wish.meta(wish.arg, &meta, NULL);
 }
