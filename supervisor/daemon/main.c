@@ -133,6 +133,18 @@ static int start(struct program *program, const struct sp_daemon_options *option
 	return status;
 }
 
+/* A start that failed: close what was begun. The end of the launcher is the sandboxes' end. */
+static void abandon(struct program *program)
+{
+	if (program->api)
+		sp_api_close(program->api, on_api_closed, program);
+	else if (program->service)
+		sp_daemon_close(program->service, on_daemon_closed, NULL);
+	(void)uv_run(&program->loop, UV_RUN_DEFAULT);
+	sp_daemon_free(program->service);
+	(void)uv_loop_close(&program->loop);
+}
+
 int main(int argc, char **argv)
 {
 	struct sp_daemon_options options = {0};
@@ -152,8 +164,7 @@ int main(int argc, char **argv)
 	status = start(&program, &options, &err);
 	if (status < 0) {
 		(void)fprintf(stderr, "sandpoold: %s\n", err.message);
-		/* Whatever was begun ends with this process. */
-		(void)uv_loop_close(&program.loop);
+		abandon(&program);
 		return EXIT_FAILURE;
 	}
 	(void)uv_run(&program.loop, UV_RUN_DEFAULT);

@@ -112,7 +112,8 @@ class Streams(CliCase):
         self.assertIsNone(process.stderr.read(), "the command must not have finished")
         ticks = t.read_text(f"/proc/{process.pid}/stat").split()
         self.assertLess(int(ticks[13]) + int(ticks[14]), 20, "it waits, it does not spin")
-        self.assertLess(t.rss_kib(process.pid), 8192, "it does not hoard")
+        # Far from the 20 MB that are written; a sanitizer's own part is some MiB.
+        self.assertLess(t.rss_kib(process.pid), 14 << 10, "it does not hoard")
         os.set_blocking(process.stderr.fileno(), True)
         self.assertEqual(len(process.stdout.read()), 20000000)
         self.assertEqual(process.stderr.read(), b"done\n")
