@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define TABLE_MAX (256u << 20)
 
@@ -52,6 +53,38 @@ void sp_cli_answer_done(struct sp_cli_answer *answer)
 	json_decref(answer->root);
 	answer->root = NULL;
 	sp_buf_done(&answer->text);
+}
+
+void sp_cli_answer_set_text(struct sp_cli_answer *answer, const char *key, const char *text)
+{
+	(void)json_object_set_new(answer->root, key, json_string(text));
+}
+
+void sp_cli_answer_set_time(struct sp_cli_answer *answer, const char *key, int64_t wall_ms)
+{
+	time_t seconds = (time_t)(wall_ms / SP_MS_PER_S);
+	char date[32];
+	char text[48];
+	struct tm parts;
+
+	if (!gmtime_r(&seconds, &parts) ||
+	    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts) == 0)
+		return;
+	(void)snprintf(text, sizeof(text), "%s.%03lldZ", date, (long long)(wall_ms % SP_MS_PER_S));
+	sp_cli_answer_set_text(answer, key, text);
+}
+
+int sp_cli_answer_finish(struct sp_cli_answer *answer, struct sp_err *err)
+{
+	char *text = answer->root ? json_dumps(answer->root, JSON_COMPACT) : NULL;
+	int status = text ? 0 : -ENOMEM;
+
+	sp_buf_done(&answer->text);
+	sp_buf_init(&answer->text, TABLE_MAX);
+	if (status == 0)
+		status = sp_buf_append(&answer->text, text, strlen(text));
+	free(text);
+	return status < 0 ? sp_err_set(err, status, "write the answer") : 0;
 }
 
 int sp_cli_print_answer(const struct sp_cli *cli, const struct sp_cli_answer *answer)

@@ -27,6 +27,12 @@ int sp_cli_ask_about(const struct sp_cli *cli, const char *method, const char *p
 		     struct sp_cli_answer *answer, struct sp_err *err);
 void sp_cli_answer_done(struct sp_cli_answer *answer);
 
+/* An answer put together here, in the daemon's shapes: members, then the text from them. */
+void sp_cli_answer_set_text(struct sp_cli_answer *answer, const char *key, const char *text);
+/* RFC 3339 in UTC with milliseconds. */
+void sp_cli_answer_set_time(struct sp_cli_answer *answer, const char *key, int64_t wall_ms);
+int sp_cli_answer_finish(struct sp_cli_answer *answer, struct sp_err *err);
+
 /* The text as it came, with a line end. Returns the exit status. */
 int sp_cli_print_answer(const struct sp_cli *cli, const struct sp_cli_answer *answer);
 /* Lay a table out and print it. Returns the exit status. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "pool/base/fd.h"
+#include "supervisor/cli/redis.h"
 #include "supervisor/cli/text.h"
 
 #define OUTPUT_MAX (64u << 20)
@@ -24,7 +25,15 @@ enum {
 	GLOBAL_SOCKET,
 	GLOBAL_API_KEY_FILE,
 	GLOBAL_TOKEN_FILE,
+	GLOBAL_TLS_CA,
 	GLOBAL_REDIS,
+	GLOBAL_REDIS_USER,
+	GLOBAL_REDIS_PASSWORD,
+	GLOBAL_REDIS_SENTINEL_PASSWORD,
+	GLOBAL_REDIS_CA,
+	GLOBAL_REDIS_CERT,
+	GLOBAL_REDIS_KEY,
+	GLOBAL_PREFIX,
 	GLOBAL_JSON,
 	GLOBAL_HELP,
 	GLOBAL_END,
@@ -32,13 +41,30 @@ enum {
 
 const struct sp_cli_option sp_cli_global_options[] = {
 	[GLOBAL_SOCKET] = {"socket", 0, false, "ADDRESS",
-			   "the daemon: PATH or tcp://HOST:PORT [SANDPOOL_SOCKET]"},
+			   "the daemon: PATH, tcp:// or tls://HOST:PORT [SANDPOOL_SOCKET]"},
 	[GLOBAL_API_KEY_FILE] = {"api-key-file", 0, false, "FILE",
-				 "API key for tcp:// [SANDPOOL_API_KEY: the key itself]"},
+				 "API key for TCP [SANDPOOL_API_KEY: the key itself]"},
 	[GLOBAL_TOKEN_FILE] = {"token-file", 0, false, "FILE",
 			       "token of the sandbox [SANDPOOL_TOKEN: the token itself]"},
+	[GLOBAL_TLS_CA] = {"tls-ca", 0, false, "FILE",
+			   "whom tls:// daemons are certified by [SANDPOOL_TLS_CA]"},
 	[GLOBAL_REDIS] = {"redis", 0, false, "URL",
 			  "ask Redis instead of a daemon [SANDPOOL_REDIS]"},
+	[GLOBAL_REDIS_USER] = {"redis-user", 0, false, "NAME",
+			       "user of Redis [SANDPOOL_REDIS_USER]"},
+	[GLOBAL_REDIS_PASSWORD] = {"redis-password-file", 0, false, "FILE",
+				   "its password [SANDPOOL_REDIS_PASSWORD_FILE]"},
+	[GLOBAL_REDIS_SENTINEL_PASSWORD] = {"redis-sentinel-password-file", 0, false, "FILE",
+					    "password of the Sentinels "
+					    "[SANDPOOL_REDIS_SENTINEL_PASSWORD_FILE]"},
+	[GLOBAL_REDIS_CA] = {"redis-ca", 0, false, "FILE",
+			     "whom a rediss:// server is certified by [SANDPOOL_REDIS_CA]"},
+	[GLOBAL_REDIS_CERT] = {"redis-cert", 0, false, "FILE",
+			       "our certificate for it [SANDPOOL_REDIS_CERT]"},
+	[GLOBAL_REDIS_KEY] = {"redis-key", 0, false, "FILE",
+			      "the key of that certificate [SANDPOOL_REDIS_KEY]"},
+	[GLOBAL_PREFIX] = {"prefix", 0, false, "WORD",
+			   "what all keys in Redis begin with [SANDPOOL_PREFIX; sandpool]"},
 	[GLOBAL_JSON] = {"json", 0, false, NULL, "JSON on stdout, and errors as JSON on stderr"},
 	[GLOBAL_HELP] = {"help", 'h', false, NULL, "this help"},
 	[GLOBAL_END] = {0},
@@ -266,6 +292,11 @@ int sp_cli_fail_unknown_verb(const struct sp_cli *cli, const char *name)
 
 /* ---- dispatch ---- */
 
+static bool has(const struct sp_cli *cli, int option)
+{
+	return sp_cli_args_has(&cli->args, &sp_cli_global_options[option]);
+}
+
 /* An option, else a variable of the environment; an empty variable counts as unset. */
 static const char *setting(const struct sp_cli *cli, int option, const char *variable)
 {
@@ -290,27 +321,62 @@ static int set_credential(const struct sp_cli *cli, int option, const char *vari
 	return 0;
 }
 
+static int set_up_redis(struct sp_cli *cli, const char *url, struct sp_err *err)
+{
+	const char *prefix = setting(cli, GLOBAL_PREFIX, "SANDPOOL_PREFIX");
+
+	cli->over_redis = true;
+	cli->redis = (struct sp_cli_redis_settings){
+		.url = url,
+		.user = setting(cli, GLOBAL_REDIS_USER, "SANDPOOL_REDIS_USER"),
+		.password_file =
+			setting(cli, GLOBAL_REDIS_PASSWORD, "SANDPOOL_REDIS_PASSWORD_FILE"),
+		.sentinel_password_file = setting(cli, GLOBAL_REDIS_SENTINEL_PASSWORD,
+						  "SANDPOOL_REDIS_SENTINEL_PASSWORD_FILE"),
+		.ca_file = setting(cli, GLOBAL_REDIS_CA, "SANDPOOL_REDIS_CA"),
+		.cert_file = setting(cli, GLOBAL_REDIS_CERT, "SANDPOOL_REDIS_CERT"),
+		.key_file = setting(cli, GLOBAL_REDIS_KEY, "SANDPOOL_REDIS_KEY"),
+		.prefix = prefix ? prefix : SP_CLI_REDIS_PREFIX_DEFAULT,
+	};
+	if (cli->verb->over_redis == SP_CLI_REDIS_REFUSED)
+		return sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
+				   "only a daemon can answer this, Redis does not hold it: name "
+				   "one with --socket (Redis is named by %s)",
+				   has(cli, GLOBAL_REDIS) ? "--redis" : "SANDPOOL_REDIS");
+	return sp_cli_redis_prefix_check(cli->redis.prefix, err);
+}
+
+/* Whom to ask: a Redis that is named as an option; a daemon that is named; a Redis that only the
+ * environment names; the daemon of this host. */
+static int set_up_address(struct sp_cli *cli, struct sp_err *err)
+{
+	const char *redis = setting(cli, GLOBAL_REDIS, "SANDPOOL_REDIS");
+	const char *address = setting(cli, GLOBAL_SOCKET, "SANDPOOL_SOCKET");
+
+	if (has(cli, GLOBAL_REDIS) && has(cli, GLOBAL_SOCKET))
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   "--redis and --socket exclude each other");
+	if (redis && cli->verb->over_redis != SP_CLI_REDIS_IGNORED &&
+	    (has(cli, GLOBAL_REDIS) || !address))
+		return set_up_redis(cli, redis, err);
+	return sp_cli_endpoint_parse(address ? address : SP_CLI_SOCKET_DEFAULT,
+				     &cli->client.endpoint, err);
+}
+
 static int set_up_client(struct sp_cli *cli, struct sp_err *err)
 {
-	const char *address = setting(cli, GLOBAL_SOCKET, "SANDPOOL_SOCKET");
-	const char *redis = sp_cli_args_value(&cli->args, &sp_cli_global_options[GLOBAL_REDIS]);
-	const char *redis_variable = getenv("SANDPOOL_REDIS");
-	int status;
+	int status = set_up_address(cli, err);
 
-	/* Named explicitly, the daemon wins over a Redis that only the environment names. */
-	if (redis || (redis_variable && redis_variable[0] && !address))
-		return sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
-				   "Redis ('%s') is not supported by this build; ask a daemon with "
-				   "--socket",
-				   redis ? "--redis" : "SANDPOOL_REDIS");
-	status = sp_cli_endpoint_parse(address ? address : SP_CLI_SOCKET_DEFAULT,
-				       &cli->client.endpoint, err);
+	cli->client.remote = cli->remote;
+	cli->client.tls_ca_file = setting(cli, GLOBAL_TLS_CA, "SANDPOOL_TLS_CA");
 	if (status == 0)
 		status = set_credential(cli, GLOBAL_API_KEY_FILE, "SANDPOOL_API_KEY",
 					cli->client.api_key, err);
 	if (status == 0)
 		status = set_credential(cli, GLOBAL_TOKEN_FILE, "SANDPOOL_TOKEN", cli->client.token,
 					err);
+	if (status == 0 && !cli->remote && (cli->over_redis || cli->client.endpoint.tls))
+		status = sp_cli_become_remote(cli, err);
 	return status;
 }
 
@@ -335,11 +401,6 @@ static int check_words(const struct sp_cli *cli)
 	return 0;
 }
 
-static bool has(const struct sp_cli *cli, int option)
-{
-	return sp_cli_args_has(&cli->args, &sp_cli_global_options[option]);
-}
-
 static int run_verb(struct sp_cli *cli, int argc, char **argv)
 {
 	struct sp_err err = {0};
@@ -356,7 +417,9 @@ static int run_verb(struct sp_cli *cli, int argc, char **argv)
 		return exit_code;
 	if (set_up_client(cli, &err) < 0)
 		return sp_cli_fail(cli, &err);
-	return cli->verb->run(cli);
+	exit_code = cli->verb->run(cli);
+	sp_cli_redis_close(cli);
+	return exit_code;
 }
 
 static int dispatch(struct sp_cli *cli, int argc, char **argv)
@@ -379,14 +442,18 @@ static int dispatch(struct sp_cli *cli, int argc, char **argv)
 	return run_verb(cli, left, words);
 }
 
-int sp_cli_main(int argc, char **argv)
+int sp_cli_main(int argc, char **argv, const struct sp_cli_remote *remote)
 {
-	struct sp_cli cli = {.json = asks_for_json(argc, argv)};
+	struct sp_cli cli = {.json = asks_for_json(argc, argv), .remote = remote};
 	int exit_code;
 
+	/* Parsing sorts argv; whoever takes over from here gets it as we did. */
+	cli.argv_given = sp_cli_xrealloc(NULL, ((size_t)argc + 1) * sizeof(*argv));
+	memcpy(cli.argv_given, argv, ((size_t)argc + 1) * sizeof(*argv));
 	if (sp_cli_args_init(&cli.args, argc) < 0)
-		return SP_CLI_EXIT_OURS;
+		die_of_memory();
 	exit_code = dispatch(&cli, argc, argv);
 	sp_cli_args_done(&cli.args);
+	free(cli.argv_given);
 	return exit_code;
 }

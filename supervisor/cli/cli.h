@@ -8,8 +8,16 @@
 #include "supervisor/cli/args.h"
 #include "supervisor/cli/client.h"
 #include "supervisor/cli/outcome.h"
+#include "supervisor/cli/remote.h"
 
 struct sp_cli;
+
+/* What a verb does when Redis is named instead of a daemon. */
+enum sp_cli_over_redis {
+	SP_CLI_REDIS_REFUSED, /* only a daemon knows it: an error that says so */
+	SP_CLI_REDIS_SERVED,
+	SP_CLI_REDIS_IGNORED, /* asks nobody */
+};
 
 struct sp_cli_verb {
 	const char *name;
@@ -19,6 +27,7 @@ struct sp_cli_verb {
 	const struct sp_cli_option *options; /* NULL = none */
 	size_t words_min, words_max;         /* positional arguments */
 	bool command; /* the first word after the options belongs to a command line */
+	enum sp_cli_over_redis over_redis;
 	int (*run)(struct sp_cli *cli); /* the exit status */
 };
 
@@ -27,18 +36,28 @@ extern const struct sp_cli_option sp_cli_global_options[];
 
 extern const struct sp_cli_verb sp_cli_verb_run, sp_cli_verb_acquire, sp_cli_verb_exec,
 	sp_cli_verb_renew, sp_cli_verb_release, sp_cli_verb_ls, sp_cli_verb_inspect,
-	sp_cli_verb_stats, sp_cli_verb_top, sp_cli_verb_pool, sp_cli_verb_doctor,
+	sp_cli_verb_stats, sp_cli_verb_top, sp_cli_verb_pool, sp_cli_verb_hosts, sp_cli_verb_doctor,
 	sp_cli_verb_config, sp_cli_verb_reload, sp_cli_verb_version, sp_cli_verb_help;
 
 struct sp_cli {
 	const struct sp_cli_verb *verb; /* NULL until known */
 	struct sp_cli_args args;
 	bool json;
+	bool over_redis; /* Redis is asked, and the daemons that it names */
 	struct sp_cli_client client;
+	struct sp_cli_redis_settings redis;
+	struct sp_cli_redis_link *redis_link; /* NULL until the first call */
+	const struct sp_cli_remote *remote;   /* NULL in the small program */
+	char **argv_given;                    /* as main() got it, for the other program */
 };
 
-/* The whole program but main(): returns the exit status. */
-int sp_cli_main(int argc, char **argv);
+/*
+ * The whole program but main(): returns the exit status. remote NULL: what needs Redis or TLS is
+ * handed to the program `sandpool-remote`, with the same arguments.
+ */
+int sp_cli_main(int argc, char **argv, const struct sp_cli_remote *remote);
+/* Become that program. Returns only when that failed. */
+int sp_cli_become_remote(const struct sp_cli *cli, struct sp_err *err);
 
 /* Say on stderr what err says (as JSON with --json). Returns SP_CLI_EXIT_OURS. */
 int sp_cli_fail(const struct sp_cli *cli, const struct sp_err *err);

@@ -28,7 +28,8 @@
 #define KEEPALIVE_S    5
 #define STDERR_HIGHEST 2
 
-static int parse_tcp(const char *text, struct sp_cli_endpoint *endpoint, struct sp_err *err)
+static int parse_tcp(const char *text, bool tls, struct sp_cli_endpoint *endpoint,
+		     struct sp_err *err)
 {
 	const char *colon = strrchr(text, ':');
 	const char *host = text;
@@ -44,8 +45,10 @@ static int parse_tcp(const char *text, struct sp_cli_endpoint *endpoint, struct 
 	if (host_len == 0 || host_len >= sizeof(endpoint->host) || port_len == 0 ||
 	    port_len >= sizeof(endpoint->port) || strspn(colon + 1, "0123456789") != port_len)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				   "address 'tcp://%s' is not tcp://HOST:PORT", text);
+				   "address '%s%s' is not %sHOST:PORT", tls ? "tls://" : "tcp://",
+				   text, tls ? "tls://" : "tcp://");
 	endpoint->tcp = true;
+	endpoint->tls = tls;
 	memcpy(endpoint->host, host, host_len);
 	endpoint->host[host_len] = '\0';
 	memcpy(endpoint->port, colon + 1, port_len + 1);
@@ -73,14 +76,14 @@ int sp_cli_endpoint_parse(const char *text, struct sp_cli_endpoint *ret_endpoint
 	const char *scheme_end = strstr(text, "://");
 	int status;
 
-	if (strncmp(text, "tcp://", 6) == 0)
-		status = parse_tcp(text + 6, &endpoint, err);
+	if (strncmp(text, "tcp://", 6) == 0 || strncmp(text, "tls://", 6) == 0)
+		status = parse_tcp(text + 6, text[1] == 'l', &endpoint, err);
 	else if (strncmp(text, "unix://", 7) == 0)
 		status = parse_unix(text + 7, &endpoint, err);
 	else if (scheme_end && strchr(text, '/') == scheme_end + 1)
 		status = sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
-				     "address '%s' is not supported by this build (unix:///PATH "
-				     "and tcp://HOST:PORT are)",
+				     "address '%s' is none of unix:///PATH, tcp://HOST:PORT and "
+				     "tls://HOST:PORT",
 				     text);
 	else
 		status = parse_unix(text, &endpoint, err);
@@ -163,8 +166,48 @@ static void watch_peer(int fd)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof(dead_ms));
 }
 
-static int connect_tcp(const struct sp_cli_endpoint *endpoint, int *ret_fd, struct sp_err *err)
+/* connect(2) with a deadline: a host that drops packets would hold us for minutes. */
+static int connect_within(int fd, const struct addrinfo *at, int64_t timeout_ms)
 {
+	struct pollfd ready = {.fd = fd, .events = POLLOUT};
+	socklen_t size = sizeof(int);
+	int failure = 0;
+	int count;
+
+	if (connect(fd, at->ai_addr, at->ai_addrlen) == 0)
+		return 0;
+	if (errno != EINPROGRESS)
+		return -errno;
+	do {
+		count = poll(&ready, 1, (int)SP_MIN(timeout_ms, INT_MAX));
+	} while (count < 0 && errno == EINTR);
+	if (count == 0)
+		return -ETIMEDOUT;
+	if (count < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
+		return -errno;
+	return -failure;
+}
+
+static int connect_address(const struct addrinfo *at, int64_t timeout_ms, int *ret_fd)
+{
+	SP_AUTO_CLOSE int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int status;
+
+	if (fd < 0)
+		return -errno;
+	watch_peer(fd);
+	status = connect_within(fd, at, timeout_ms);
+	if (status == 0 && fcntl(fd, F_SETFL, 0) < 0) /* blocking from here on */
+		status = -errno;
+	if (status == 0)
+		*ret_fd = sp_take_fd(&fd);
+	return status;
+}
+
+static int connect_tcp(const struct sp_cli_client *client, int *ret_fd, struct sp_err *err)
+{
+	const struct sp_cli_endpoint *endpoint = &client->endpoint;
+	int64_t timeout_ms = client->connect_ms ? client->connect_ms : SP_CLI_CONNECT_MS;
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 	struct addrinfo *found = NULL;
 	int status = /* ban-ok: no loop here that it could block */
@@ -174,34 +217,31 @@ static int connect_tcp(const struct sp_cli_endpoint *endpoint, int *ret_fd, stru
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EHOSTUNREACH, "look up '%s': %s",
 				   endpoint->host, gai_strerror(status));
 	status = -EHOSTUNREACH;
-	for (struct addrinfo *at = found; at; at = at->ai_next) {
-		SP_AUTO_CLOSE int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-		if (fd < 0) {
-			status = -errno;
-			continue;
-		}
-		watch_peer(fd);
-		if (connect(fd, at->ai_addr, at->ai_addrlen) < 0) {
-			status = -errno;
-			continue;
-		}
-		*ret_fd = sp_take_fd(&fd);
-		status = 0;
-		break;
-	}
+	for (struct addrinfo *at = found; at && status < 0; at = at->ai_next)
+		status = connect_address(at, timeout_ms, ret_fd);
 	freeaddrinfo(found);
 	if (status < 0)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, status,
-				   "cannot connect to sandpoold at 'tcp://%s:%s': %s",
-				   endpoint->host, endpoint->port, strerrordesc_np(-status));
-	return 0;
+				   "cannot connect to sandpoold at '%s://%s:%s': %s",
+				   endpoint->tls ? "tls" : "tcp", endpoint->host, endpoint->port,
+				   strerrordesc_np(-status));
+	if (!endpoint->tls)
+		return 0;
+	if (!client->remote)
+		status = sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
+				     "'tls://%s' needs sandpool-remote", endpoint->host);
+	else
+		status = client->remote->tls_open(ret_fd, endpoint->host, client->tls_ca_file,
+						  timeout_ms, err);
+	if (status < 0)
+		sp_fd_close(ret_fd);
+	return status;
 }
 
 int sp_cli_client_connect(const struct sp_cli_client *client, int *ret_fd, struct sp_err *err)
 {
 	int fd = -1;
-	int status = client->endpoint.tcp ? connect_tcp(&client->endpoint, &fd, err)
+	int status = client->endpoint.tcp ? connect_tcp(client, &fd, err)
 					  : connect_unix(client->endpoint.path, &fd, err);
 
 	if (status < 0)

@@ -6,14 +6,18 @@
 
 #include "pool/base/buf.h"
 #include "pool/base/err.h"
+#include "supervisor/cli/remote.h"
 
 #define SP_CLI_SOCKET_DEFAULT  "/run/sandpool/sandpool.sock"
 #define SP_CLI_CREDENTIAL_MAX  1024u /* bytes of an API key or token */
 #define SP_CLI_REQUEST_MAX     (1u << 20)
 #define SP_CLI_CALL_TIMEOUT_MS (30 * SP_MS_PER_S)
 
+#define SP_CLI_CONNECT_MS (10 * SP_MS_PER_S)
+
 struct sp_cli_endpoint {
 	bool tcp;
+	bool tls;       /* only with tcp */
 	char path[108]; /* of the Unix socket */
 	char host[256];
 	char port[6];
@@ -23,10 +27,13 @@ struct sp_cli_client {
 	struct sp_cli_endpoint endpoint;
 	char api_key[SP_CLI_CREDENTIAL_MAX + 1]; /* "" = none */
 	char token[SP_CLI_CREDENTIAL_MAX + 1];   /* "" = none */
+	const struct sp_cli_remote *remote;      /* NULL: no TLS in this program */
+	const char *tls_ca_file;                 /* NULL = the system's */
+	int64_t connect_ms;                      /* 0 = SP_CLI_CONNECT_MS */
 };
 
-/* "/path", "unix:///path", "tcp://host:port", "tcp://[v6]:port". -EINVAL, -EOPNOTSUPP (tls, redis).
- */
+/* "/path", "unix:///path", "tcp://host:port", "tls://host:port", "tcp://[v6]:port". -EINVAL,
+ * -EOPNOTSUPP (another scheme). */
 int sp_cli_endpoint_parse(const char *text, struct sp_cli_endpoint *ret_endpoint,
 			  struct sp_err *err);
 

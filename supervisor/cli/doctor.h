@@ -20,7 +20,7 @@ struct sp_cli_finding {
 #define SP_CLI_FINDINGS_MAX 96
 
 struct sp_cli_doctor {
-	const struct sp_cli *cli;
+	struct sp_cli *cli;
 	const char *config_path;
 	bool config_named;              /* by the user: then its absence is a failure */
 	const struct sp_config *config; /* NULL when it could not be loaded */

@@ -9,5 +9,5 @@
 int main(int argc, char **argv)
 {
 	(void)signal(SIGPIPE, SIG_IGN);
-	return sp_cli_main(argc, argv);
+	return sp_cli_main(argc, argv, NULL);
 }

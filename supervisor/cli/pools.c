@@ -5,11 +5,16 @@
 
 #include <errno.h>
 
-int sp_cli_pools_ask(const struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answer *answer,
+#include "supervisor/cli/redis.h"
+
+int sp_cli_pools_ask(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answer *answer,
 		     struct sp_err *err)
 {
-	int status = sp_cli_ask(cli, "GET", "/v1/pools", NULL, timeout_ms, answer, err);
+	int status;
 
+	if (cli->over_redis)
+		return sp_cli_redis_pools(cli, timeout_ms, answer, err);
+	status = sp_cli_ask(cli, "GET", "/v1/pools", NULL, timeout_ms, answer, err);
 	if (status == 0 && !json_is_array(json_object_get(answer->root, "pools")))
 		return sp_err_code(err, SP_CODE_PROTOCOL, -EPROTO,
 				   "the answer to 'GET /v1/pools' has no list of pools");

@@ -7,7 +7,7 @@
 #include "supervisor/cli/ask.h"
 
 /* GET /v1/pools; *answer->root has "pools", an array. */
-int sp_cli_pools_ask(const struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answer *answer,
+int sp_cli_pools_ask(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answer *answer,
 		     struct sp_err *err);
 /* Append the table of `pools` (array) to out. */
 void sp_cli_pools_write(const json_t *pools, struct sp_buf *out);

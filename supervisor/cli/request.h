@@ -20,6 +20,7 @@ int sp_cli_bind_parse(const char *text, struct sp_cli_bind *ret_bind, struct sp_
 /* Which entries of a verb's option table mean what; NULL: the verb has no such option. */
 struct sp_cli_acquire_options {
 	const struct sp_cli_option *policy, *wait, *ttl, *min_remaining, *lease, *binds;
+	const struct sp_cli_option *prefer_host; /* Redis only */
 };
 
 struct sp_cli_start_options {

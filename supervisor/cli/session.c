@@ -117,6 +117,9 @@ int sp_cli_session_carry(struct sp_cli_session *session)
 		.stdin_fd = session->stdin_open ? STDIN_FILENO : -1,
 		.tty = session->tty,
 		.sinks = {&session->sinks[0], &session->sinks[1]},
+		.tick = session->tick,
+		.tick_arg = session->tick_arg,
+		.tick_ms = session->tick_ms,
 	};
 	struct sp_cli_outcome outcome;
 	struct sp_err err = {0};

@@ -14,6 +14,10 @@ struct sp_cli_session {
 	struct sp_cli_sink sinks[2];
 	bool stdin_open, tty;
 	bool quiet; /* no note about how the command ended */
+	/* See struct sp_cli_exec. */
+	void (*tick)(void *arg);
+	void *tick_arg;
+	int64_t tick_ms;
 };
 
 /*

@@ -13,6 +13,7 @@
 #include "supervisor/cli/stream.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/api/exec_frame.h"
 #include "supervisor/cli/http.h"
@@ -211,6 +213,7 @@ struct pump {
 	uint32_t signals_due; /* bit = number */
 	uint32_t credit;
 	int terminations;
+	int64_t tick_due_ms;
 	size_t send_start, send_end;
 	uint8_t send[SEND_SIZE];
 };
@@ -521,6 +524,14 @@ static int take_signals(struct pump *pump)
 
 enum { POLL_SOCKET, POLL_STDIN, POLL_OUTPUT, POLL_SIGNALS, POLL_COUNT };
 
+/* For poll(2). */
+static int until_tick(const struct pump *pump)
+{
+	if (!pump->exec->tick)
+		return -1;
+	return (int)SP_MIN(SP_MAX(pump->tick_due_ms - sp_clock_boot_ms(), INT64_C(0)), INT_MAX);
+}
+
 /* Of what is not asked for, poll(2) would still report hangups, again and again: hence -1. */
 static int wait_for_work(const struct pump *pump, struct pollfd *ready)
 {
@@ -537,9 +548,17 @@ static int wait_for_work(const struct pump *pump, struct pollfd *ready)
 		(struct pollfd){.fd = output_full ? pump->sink->write_fd : -1, .events = POLLOUT};
 	ready[POLL_SIGNALS] = (struct pollfd){.fd = pump->stream->signal_fd, .events = POLLIN};
 	do {
-		count = poll(ready, POLL_COUNT, -1);
+		count = poll(ready, POLL_COUNT, until_tick(pump));
 	} while (count < 0 && errno == EINTR);
 	return count < 0 ? sp_err_set(pump->err, -errno, "poll") : 0;
+}
+
+static void tick_if_due(struct pump *pump)
+{
+	if (!pump->exec->tick || sp_clock_boot_ms() < pump->tick_due_ms)
+		return;
+	pump->exec->tick(pump->exec->tick_arg);
+	pump->tick_due_ms = sp_clock_boot_ms() + pump->exec->tick_ms;
 }
 
 static int step(struct pump *pump)
@@ -549,6 +568,8 @@ static int step(struct pump *pump)
 
 	if (status == 0)
 		status = wait_for_work(pump, ready);
+	if (status == 0)
+		tick_if_due(pump);
 	if (status == 0 && ready[POLL_SIGNALS].revents)
 		status = take_signals(pump);
 	if (status == 0 && ready[POLL_STDIN].revents)
@@ -577,6 +598,7 @@ int sp_cli_stream_exec(struct sp_cli_stream *stream, const struct sp_cli_exec *e
 	pump->err = err;
 	pump->stdin_open = exec->stdin_fd >= 0;
 	pump->credit = SP_CLI_STDIN_WINDOW;
+	pump->tick_due_ms = sp_clock_boot_ms() + exec->tick_ms;
 	status = sp_cli_stream_take_signals(stream, exec->tty, err);
 	if (status == 0)
 		status = take_received(pump); /* what came with the answer to the upgrade */

@@ -28,6 +28,10 @@ struct sp_cli_exec {
 	int stdin_fd; /* -1: the exec has none */
 	bool tty;     /* raw mode on stdin_fd if that is a terminal, resizes are told */
 	struct sp_cli_sink *sinks[2]; /* stdout, stderr; borrowed */
+	/* Called every tick_ms while it runs; NULL: never. The stream stands still meanwhile. */
+	void (*tick)(void *arg);
+	void *tick_arg;
+	int64_t tick_ms;
 };
 
 /* An empty START frame to write JSON behind; sp_cli_frame_finish() fills its header in. */

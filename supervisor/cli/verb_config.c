@@ -161,6 +161,7 @@ const struct sp_cli_verb sp_cli_verb_config = {
 		   "about every key.\n\n"
 		   "  sandpool config check\n"
 		   "  sandpool config dump --json | jq .pools.default.max_idle\n",
+	.over_redis = SP_CLI_REDIS_IGNORED,
 	.words_min = 1,
 	.words_max = 2,
 	.run = run,

@@ -249,6 +249,7 @@ const struct sp_cli_verb sp_cli_verb_doctor = {
 		   "  sandpool doctor --json | jq -r '.checks[] | select(.verdict != \"pass\") | "
 		   ".fix'\n",
 	.options = options,
+	.over_redis = SP_CLI_REDIS_IGNORED,
 	.words_max = 0,
 	.run = run,
 };

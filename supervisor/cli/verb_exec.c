@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "supervisor/cli/redis.h"
+
 enum {
 	OPTION_INTERACTIVE,
 	OPTION_NO_STDIN,
@@ -13,6 +15,7 @@ enum {
 	OPTION_ENV,
 	OPTION_CWD,
 	OPTION_USER,
+	OPTION_POOL,
 	OPTION_QUIET,
 	OPTION_END,
 };
@@ -28,6 +31,7 @@ static const struct sp_cli_option options[] = {
 			"set a variable (without =VALUE: as it is here)"},
 	[OPTION_CWD] = {"cwd", 'C', false, "DIR", "working directory in the sandbox"},
 	[OPTION_USER] = {"user", 'u', false, "UID[:GID]", "run as that user of the sandbox"},
+	[OPTION_POOL] = {"pool", 'p', false, "NAME", SP_CLI_POOL_HELP},
 	[OPTION_QUIET] = {"quiet", 'q', false, NULL, "do not say why the command was killed"},
 	[OPTION_END] = {0},
 };
@@ -59,6 +63,21 @@ static int write_frame(const struct sp_cli_session *session, char *const *argv, 
 	return status;
 }
 
+/* The sandbox that the first word names, and its host as the one we speak to. */
+static int find(struct sp_cli *cli, struct sp_buf *target, struct sp_err *err)
+{
+	const char *id = cli->args.words[0];
+	struct sp_cli_lease lease;
+	const char *pool;
+	int status = sp_cli_pool_option(cli, &options[OPTION_POOL], &pool, err);
+
+	if (status == 0 && cli->over_redis) {
+		status = sp_cli_redis_locate(cli, pool, id, &lease, err);
+		id = lease.grant.id;
+	}
+	return status < 0 ? status : sp_cli_target(target, "/v1/sandboxes/", id, "/exec", err);
+}
+
 static int run(struct sp_cli *cli)
 {
 	const struct sp_cli_args *args = &cli->args;
@@ -83,8 +102,7 @@ static int run(struct sp_cli *cli)
 			    sp_cli_args_has(args, &options[OPTION_TTY]));
 	session.quiet = sp_cli_args_has(args, &options[OPTION_QUIET]);
 	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
-	if (write_frame(&session, words, count, &frame, &err) < 0 ||
-	    sp_cli_target(&target, "/v1/sandboxes/", args->words[0], "/exec", &err) < 0)
+	if (write_frame(&session, words, count, &frame, &err) < 0 || find(cli, &target, &err) < 0)
 		exit_code = sp_cli_fail(cli, &err);
 	else
 		exit_code = sp_cli_session_run(&session, sp_buf_text(&target), &frame);
@@ -109,6 +127,9 @@ const struct sp_cli_verb sp_cli_verb_exec = {
 		   "With --json, stdout is one object {\"result\", \"stdout\", \"stderr\", "
 		   "\"encoding\"} at the\n"
 		   "command's end; encoding is \"base64\" if one of the two is not UTF-8.\n\n"
+		   "With --redis, ID may also be a lease; the token is needed (SANDPOOL_TOKEN, "
+		   "--token-file),\n"
+		   "because a host knows its tenants by nothing else.\n\n"
 		   "Exit status: the command's; 128 + N if signal N ended it; 124 if --timeout "
 		   "did; 126 or\n"
 		   "127 if it could not be started; 137 if it was killed for its memory, its "
@@ -118,6 +139,7 @@ const struct sp_cli_verb sp_cli_verb_exec = {
 		   "  sandpool exec -t $ID bash\n"
 		   "  tar c . | sandpool exec $ID -- tar x -C /workspace\n",
 	.options = options,
+	.over_redis = SP_CLI_REDIS_SERVED,
 	.words_min = 2,
 	.words_max = SIZE_MAX,
 	.command = true,

@@ -55,6 +55,7 @@ const struct sp_cli_verb sp_cli_verb_help = {
 	.summary = "explain the program or a verb",
 	.details = "  sandpool help run\n",
 	.options = options,
+	.over_redis = SP_CLI_REDIS_IGNORED,
 	.words_max = 1,
 	.run = run,
 };

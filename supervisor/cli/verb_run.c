@@ -7,6 +7,9 @@
  * With --file the local file has to be there first, so it is three steps: acquire, an exec that
  * writes the file (`cat`, with the file as its stdin) and on the same connection the command, and
  * release. If we are killed between them the sandbox lives until its lease ends.
+ *
+ * Over Redis it is acquire, exec, release, too, and whoever has the sandbox cannot see us go. So
+ * the lease is short and renewed while the command runs: killed, we leave a sandbox for a minute.
  */
 #include "supervisor/cli/session.h"
 
@@ -20,11 +23,15 @@
 #include <jansson.h>
 
 #include "pool/base/fd.h"
+#include "supervisor/cli/redis.h"
 
-#define POOL_DEFAULT       "default"
 #define FILE_DIR           "/workspace/"
 #define FILE_PLACEHOLDER   "{}"
 #define RELEASE_TIMEOUT_MS (5 * SP_MS_PER_S)
+#define LEASE_MS           (60 * SP_MS_PER_S) /* over Redis */
+#define LEASE_TEXT         "60s"
+#define RENEW_MS           (LEASE_MS / 3)
+#define RENEW_TIMEOUT_MS   (2 * SP_MS_PER_S) /* the command's output stands still meanwhile */
 
 enum {
 	OPTION_POOL,
@@ -108,7 +115,7 @@ static const char *pool_name(const struct sp_cli *cli)
 {
 	const char *name = sp_cli_args_value(&cli->args, &options[OPTION_POOL]);
 
-	return name ? name : POOL_DEFAULT;
+	return name ? name : SP_CLI_POOL_DEFAULT;
 }
 
 static int run_plain(struct sp_cli_session *session)
@@ -132,18 +139,18 @@ static int run_plain(struct sp_cli_session *session)
 	return exit_code;
 }
 
-/* ---- --file ---- */
+/* ---- in steps: --file, Redis ---- */
 
-struct file_run {
+struct step_run {
 	struct sp_cli_session *session;
-	int fd;
+	int fd;      /* of the file; -1 without --file */
 	char *path;  /* in the sandbox */
 	char **argv; /* of the command; the array is ours, the words are not */
 	size_t argc;
 	struct sp_buf target; /* /v1/sandboxes/{id} */
 };
 
-static int open_file(struct file_run *run, const char *name, struct sp_err *err)
+static int open_file(struct step_run *run, const char *name, struct sp_err *err)
 {
 	const char *slash = strrchr(name, '/');
 	const char *base = slash ? slash + 1 : name;
@@ -164,7 +171,7 @@ static int open_file(struct file_run *run, const char *name, struct sp_err *err)
 
 /* The path takes the place of every {}; without one it comes behind the first word; without any
  * word the file itself is the program. */
-static int build_argv(struct file_run *run, char **words, size_t count, struct sp_err *err)
+static int build_argv(struct step_run *run, char **words, size_t count, struct sp_err *err)
 {
 	bool placed = count == 0;
 
@@ -185,7 +192,47 @@ static int build_argv(struct file_run *run, char **words, size_t count, struct s
 	return 0;
 }
 
-static int acquire(struct file_run *run, struct sp_err *err)
+static int acquire_over_redis(struct step_run *run, struct sp_err *err)
+{
+	struct sp_cli *cli = run->session->cli;
+	struct sp_cli_answer answer = {.root = NULL};
+	struct sp_cli_wish wish;
+	int status = sp_cli_wish_read(cli, &acquire_options, pool_name(cli), &wish, err);
+
+	if (status == 0) {
+		wish.ttl_ms = LEASE_MS;
+		status = sp_cli_redis_acquire(cli, &wish, &answer, err);
+		explicit_bzero(wish.secret, sizeof(wish.secret));
+	}
+	if (status == 0)
+		status = sp_cli_target(&run->target, "/v1/sandboxes/",
+				       sp_cli_member_text(answer.root, "id"), "", err);
+	sp_cli_answer_done(&answer);
+	return status;
+}
+
+/* Failing is no end: the host will tell by ending the command, and next time it may work. */
+static void renew(void *arg)
+{
+	const struct step_run *run = arg;
+	struct sp_err err = {0};
+	struct sp_buf target;
+	struct sp_buf answer;
+	struct sp_buf body;
+
+	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
+	sp_buf_init(&answer, SP_CLI_REQUEST_MAX);
+	sp_buf_init(&body, SP_CLI_REQUEST_MAX);
+	sp_cli_put(&target, "%s/renew", sp_buf_text(&run->target));
+	sp_cli_put(&body, "{\"ttl\":\"" LEASE_TEXT "\"}");
+	(void)sp_cli_client_call(&run->session->cli->client, "POST", sp_buf_text(&target), &body,
+				 RENEW_TIMEOUT_MS, &answer, &err);
+	sp_buf_done(&target);
+	sp_buf_done(&answer);
+	sp_buf_done(&body);
+}
+
+static int acquire(struct step_run *run, struct sp_err *err)
 {
 	struct sp_cli *cli = run->session->cli;
 	struct sp_cli_json json;
@@ -229,7 +276,7 @@ static int acquire(struct file_run *run, struct sp_err *err)
 	return status;
 }
 
-static void release(const struct file_run *run)
+static void release(const struct step_run *run)
 {
 	struct sp_cli *cli = run->session->cli;
 	struct sp_err err = {0};
@@ -246,7 +293,7 @@ static void release(const struct file_run *run)
 }
 
 /* Open the stream with the exec that takes the file from its stdin. */
-static int upload(struct file_run *run, struct sp_err *err)
+static int upload(struct step_run *run, struct sp_err *err)
 {
 	char *argv[] = {(char[]){"/bin/sh"}, (char[]){"-c"},
 			(char[]){"cat >\"$1\" && chmod 755 \"$1\""}, (char[]){"sh"}, run->path};
@@ -281,7 +328,7 @@ static int upload(struct file_run *run, struct sp_err *err)
 	return status;
 }
 
-static int carry_upload(struct file_run *run, struct sp_err *err)
+static int carry_upload(struct step_run *run, struct sp_err *err)
 {
 	struct sp_cli_session *session = run->session;
 	struct sp_cli_sink complaint;
@@ -300,36 +347,64 @@ static int carry_upload(struct file_run *run, struct sp_err *err)
 	return status;
 }
 
-static int carry_command(struct file_run *run, struct sp_err *err)
+static int carry_command(struct step_run *run, struct sp_err *err)
 {
 	struct sp_cli_session *session = run->session;
 	struct sp_cli_command command = sp_cli_session_command(session, run->argv, run->argc);
+	struct sp_buf target;
 	struct sp_buf frame;
 	int status = write_frame(session, &command, false, &frame, err);
 
-	if (status == 0)
+	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
+	if (status == 0 && run->fd >= 0) {
 		status = sp_cli_stream_start(&session->stream, &frame, err);
+	} else if (status == 0) {
+		sp_cli_put(&target, "%s/exec", sp_buf_text(&run->target));
+		status = sp_cli_stream_open(&session->stream, &session->cli->client,
+					    sp_buf_text(&target), &frame, err);
+	}
+	sp_buf_done(&target);
 	sp_buf_done(&frame);
 	return status < 0 ? status : sp_cli_session_carry(session);
 }
 
-static int run_file(struct sp_cli_session *session, const char *name)
+static int prepare(struct step_run *run, const char *file, struct sp_err *err)
+{
+	const struct sp_cli_args *args = &run->session->cli->args;
+	int status;
+
+	if (!file) {
+		run->argc = args->word_count;
+		run->argv = calloc(run->argc, sizeof(*run->argv));
+		if (!run->argv)
+			return sp_err_set(err, -ENOMEM, "build the command");
+		memcpy(run->argv, args->words, run->argc * sizeof(*run->argv));
+		return 0;
+	}
+	status = open_file(run, file, err);
+	return status < 0 ? status : build_argv(run, args->words, args->word_count, err);
+}
+
+static int run_in_steps(struct sp_cli_session *session, const char *file)
 {
 	struct sp_cli *cli = session->cli;
-	struct file_run run = {.session = session, .fd = -1};
+	struct step_run run = {.session = session, .fd = -1};
 	struct sp_err err = {0};
 	int exit_code;
 	int status;
 
 	sp_buf_init(&run.target, SP_CLI_REQUEST_MAX);
-	status = open_file(&run, name, &err);
+	if (cli->over_redis) {
+		session->tick = renew;
+		session->tick_arg = &run;
+		session->tick_ms = RENEW_MS;
+	}
+	status = prepare(&run, file, &err);
 	if (status == 0)
-		status = build_argv(&run, cli->args.words, cli->args.word_count, &err);
-	if (status == 0)
-		status = acquire(&run, &err);
-	if (status == 0)
+		status = cli->over_redis ? acquire_over_redis(&run, &err) : acquire(&run, &err);
+	if (status == 0 && file)
 		status = upload(&run, &err);
-	if (status == 0)
+	if (status == 0 && file)
 		status = carry_upload(&run, &err);
 	if (status == 0)
 		status = carry_command(&run, &err);
@@ -357,7 +432,7 @@ static int run(struct sp_cli *cli)
 			    sp_cli_args_has(args, &options[OPTION_NO_STDIN]),
 			    sp_cli_args_has(args, &options[OPTION_TTY]));
 	session.quiet = sp_cli_args_has(args, &options[OPTION_QUIET]);
-	return file ? run_file(&session, file) : run_plain(&session);
+	return file || cli->over_redis ? run_in_steps(&session, file) : run_plain(&session);
 }
 
 const struct sp_cli_verb sp_cli_verb_run = {
@@ -374,12 +449,15 @@ const struct sp_cli_verb sp_cli_verb_run = {
 		"the command, or wherever the command has {}. Without a command the file is run "
 		"itself\n"
 		"and needs a #! line.\n\n"
+		"With --redis the sandbox comes from whichever host has one; --bind is refused "
+		"then.\n\n"
 		"  sandpool run -- python3 -c 'print(6*7)'\n"
 		"  sandpool run --timeout 3s --file solution.py python3 --verbose\n"
 		"  sandpool run --file main.c -- sh -c 'cc -o /tmp/a \"$0\" && /tmp/a' {}\n"
 		"  sandpool run --bind /srv/sessions/7:/data:ro -- ls -l /data\n"
 		"  echo 1+1 | sandpool run bc\n",
 	.options = options,
+	.over_redis = SP_CLI_REDIS_SERVED,
 	.words_min = 0,
 	.words_max = SIZE_MAX,
 	.command = true,

@@ -35,6 +35,7 @@ const struct sp_cli_verb sp_cli_verb_stats = {
 		"has idle, leased, creating, killing and all that 'sandpool pool show' prints.\n\n"
 		"  sandpool stats\n"
 		"  sandpool stats --json | jq '.pools[] | {name, idle, leased}'\n",
+	.over_redis = SP_CLI_REDIS_SERVED,
 	.words_max = 0,
 	.run = run,
 };

@@ -199,6 +199,7 @@ const struct sp_cli_verb sp_cli_verb_top = {
 		   "  sandpool top\n"
 		   "  sandpool top --json -c 60 > minute.jsonl\n",
 	.options = options,
+	.over_redis = SP_CLI_REDIS_SERVED,
 	.words_max = 0,
 	.run = run,
 };

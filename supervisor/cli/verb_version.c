@@ -68,6 +68,7 @@ const struct sp_cli_verb sp_cli_verb_version = {
 	.details = "The daemon's line is left out if it cannot be reached.\n\n"
 		   "  sandpool version --json | jq -r .daemon.version\n",
 	.options = options,
+	.over_redis = SP_CLI_REDIS_IGNORED,
 	.words_max = 0,
 	.run = run,
 };
