@@ -83,7 +83,7 @@ def good():
     made.op("wait", "l3", "OK", sandbox="s3", host="a", remaining_ms=60000)
     made.op("wait", "l4", "OK", sandbox="s4", host="a", remaining_ms=60000)
     made.op("release", "l1", sandbox="s1", host="a", at_owner=True)
-    made.exec("l1", "s1", "SANDBOX_NOT_FOUND")
+    made.exec("l1", "s1", "NOT_FOUND")
     made.clock += 5
     made.host([("s2", "leased", "l2", True), ("s5", "idle"), ("s6", "idle")], "final")
     made.store({"a": 2}, "final")
@@ -117,7 +117,7 @@ class Checker(Case):
     def test_directory_may_name_one_sandbox_twice(self):
         made = good()
         made.acquire("l9", "s2")
-        made.op("claim", "l9", "SANDBOX_NOT_FOUND", sandbox="s2", host="a")
+        made.op("claim", "l9", "NOT_FOUND", sandbox="s2", host="a")
         self.assertEqual(self.verdict(made), [])
 
     def test_traces_of_another_lease(self):
@@ -192,19 +192,19 @@ class Checker(Case):
 
     def test_ended_too_early(self):
         made = good()
-        made.exec("l2", "s2", "SANDBOX_NOT_FOUND")
+        made.exec("l2", "s2", "NOT_FOUND")
         self.red(made, "not-before-the-end")
 
     def test_ended_early_with_its_daemon(self):
         made = good()
         made.event("kill-daemon", host="a")
-        made.exec("l2", "s2", "SANDBOX_NOT_FOUND")
+        made.exec("l2", "s2", "NOT_FOUND")
         self.assertEqual(self.verdict(made), [])
 
     def test_another_daemons_end_is_no_excuse(self):
         made = good()
         made.event("kill-daemon", host="b")
-        made.exec("l2", "s2", "SANDBOX_NOT_FOUND")
+        made.exec("l2", "s2", "NOT_FOUND")
         self.red(made, "not-before-the-end")
 
     def overtaken(self):
@@ -240,6 +240,23 @@ class Checker(Case):
     def test_call_that_hangs(self):
         made = good()
         made.op("acquire", "l9", "EMPTY", took=5.0 + history.HANG_SLACK_S + 0.1)
+        self.red(made, "no-hang")
+
+    def test_call_without_an_answer(self):
+        made = good()
+        made.op("claim", "l9", "TIMED_OUT", took=5.0, call={"via": "a"})
+        self.red(made, "no-hang")
+
+    def test_call_to_a_host_that_was_cut_off(self):
+        made = good()
+        made.event("cut-host", host="a")
+        made.op("claim", "l9", "TIMED_OUT", took=5.0, call={"via": "a"})
+        self.assertEqual(self.verdict(made), [])
+
+    def test_dead_redis_is_no_excuse_for_a_daemon(self):
+        made = good()
+        made.event("kill-redis")
+        made.op("acquire", "l9", "TIMED_OUT", took=5.0, call={"via": "a"})
         self.red(made, "no-hang")
 
     def test_sandbox_went_back_to_idle(self):
