@@ -13,7 +13,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import Case, Daemon, SandpoolCase, main, needs_programs, needs_root  # noqa: E402
 
-SANITIZER_SMOKE = True
 UNKNOWN = "0123456789abcdefghjk"
 KEY = "sesame-open-0123456789abcdef"
 API = t.ROOT / "supervisor" / "api"

@@ -14,7 +14,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, main  # noqa: E402
 
-SANITIZER_SMOKE = True
 SECOND = b"GET /v1/version HTTP/1.1\r\nHost: a\r\n\r\n"
 URI_MAX = 1024
 HEADERS_MAX = 64

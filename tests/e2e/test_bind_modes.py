@@ -11,7 +11,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, main, wait_until  # noqa: E402
 
-SANITIZER_SMOKE = True
 OWNER = 4321
 
 

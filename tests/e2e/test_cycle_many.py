@@ -10,7 +10,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, limit, main, wait_until  # noqa: E402
 
-SANITIZER_SMOKE = True
 CYCLES = int(os.environ.get("SP_CYCLES", "10000"))
 CLIENTS = 2
 

@@ -46,7 +46,7 @@ BIN = pathlib.Path(os.environ.get("SANDPOOL_BIN", ROOT / "build" / "bin")).resol
 # Payloads and bench programs are built beside bin/.
 PROGRAMS = BIN.parent / "tests"
 # The unprivileged user that sandpoold runs as in tests; any that exists will do.
-USER = os.environ.get("SANDPOOL_TEST_USER", "daemon")
+USER = "daemon"
 PYTHON = "/usr/bin/python3"
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
@@ -599,6 +599,9 @@ class Daemon:
             self.check_leaks()
             if number == signal.SIGTERM and code != 0:
                 raise AssertionError(f"sandpoold ended with {code}\n{self.log()}")
+            # The launcher has an environment of its own, so its reports come here.
+            if re.search("Sanitizer: |runtime error: ", self.log()):
+                raise AssertionError(f"a sanitizer found something\n{self.log()}")
         else:
             self.kill()
         self.process = None
