@@ -21,7 +21,32 @@ int sp_cli_pools_ask(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answe
 	return status;
 }
 
-void sp_cli_pools_write(const json_t *pools, struct sp_buf *out)
+/* As Redis knows them: of all hosts together, without what only a host sees. */
+static void write_shared(const json_t *pools, struct sp_buf *out)
+{
+	static const struct sp_cli_column columns[] = {
+		{"POOL", false},  {"STATE", false},   {"HOSTS", true},  {"IDLE", true},
+		{"WANTED", true}, {"CREATING", true}, {"LEASED", true}, {"WAITERS", true},
+	};
+	static const char *const numbers[] = {"hosts_live", "idle",   "max_idle",
+					      "creating",   "leased", "waiters"};
+	struct sp_cli_columns table;
+	json_t *pool;
+	size_t i;
+
+	sp_cli_columns_init(&table, columns, SP_ARRAY_SIZE(columns));
+	json_array_foreach (pools, i, pool) {
+		sp_cli_columns_add(&table, "%s", sp_cli_member_text(pool, "name"));
+		sp_cli_columns_add(&table, "%s", sp_cli_member_text(pool, "state"));
+		for (size_t k = 0; k < SP_ARRAY_SIZE(numbers); k++)
+			sp_cli_columns_add(&table, "%lld",
+					   (long long)sp_cli_member_number(pool, numbers[k]));
+	}
+	sp_cli_columns_write(&table, true, out);
+	sp_cli_columns_done(&table);
+}
+
+void sp_cli_pools_write(const struct sp_cli *cli, const json_t *pools, struct sp_buf *out)
 {
 	static const struct sp_cli_column columns[] = {
 		{"POOL", false},   {"STATE", false},   {"HEALTH", false}, {"IDLE", true},
@@ -35,6 +60,10 @@ void sp_cli_pools_write(const json_t *pools, struct sp_buf *out)
 	json_t *pool;
 	size_t i;
 
+	if (cli->over_redis) {
+		write_shared(pools, out);
+		return;
+	}
 	sp_cli_columns_init(&table, columns, SP_ARRAY_SIZE(columns));
 	json_array_foreach (pools, i, pool) {
 		sp_cli_columns_add(&table, "%s", sp_cli_member_text(pool, "name"));

@@ -10,6 +10,6 @@
 int sp_cli_pools_ask(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answer *answer,
 		     struct sp_err *err);
 /* Append the table of `pools` (array) to out. */
-void sp_cli_pools_write(const json_t *pools, struct sp_buf *out);
+void sp_cli_pools_write(const struct sp_cli *cli, const json_t *pools, struct sp_buf *out);
 
 #endif

@@ -53,11 +53,12 @@ int sp_cli_redis_refusal(const struct sp_cli_reply *reply, const char *what, str
 /* What is wanted, from the options of a verb. */
 struct sp_cli_wish {
 	const char *pool;
-	const char *policy;       /* "fail_fast", "wait", "create" */
+	const char *policy;
 	const char *prefer_host;  /* "" = any */
 	int64_t min_remaining_ms; /* -1 = the pool's */
 	int64_t ttl_ms;           /* 0 = the rest of its idle life */
 	int64_t wait_ms;
+	bool drawn; /* the lease is ours, not the caller's */
 	char lease[SP_LEASE_ID_LEN + 1];
 	char secret[SP_CLI_CREDENTIAL_MAX + 1]; /* "" = the caller keeps it to itself */
 };
@@ -117,7 +118,7 @@ int sp_cli_redis_pool(struct sp_cli *cli, const char *name, struct sp_cli_answer
 /* {"hosts": [...]} in the shape of GET /v1/hosts. name NULL: of all pools. */
 int sp_cli_redis_hosts(struct sp_cli *cli, const char *name, struct sp_cli_answer *ret_answer,
 		       struct sp_err *err);
-/* A function of the operator's whose answer is OK or a refusal. */
+/* A function of the operator's that concerns the whole pool. */
 int sp_cli_redis_order(struct sp_cli *cli, const char *pool, const char *name,
 		       const char *const *argv, size_t argc, struct sp_err *err);
 /* A host on or off duty, in one pool or (name NULL) in all that know it. */

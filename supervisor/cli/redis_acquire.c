@@ -37,17 +37,16 @@
 
 /* ---- what is wanted ---- */
 
-/* What a policy means to Redis, which dispenses and queues; trying the next candidate is the
- * client's part, under every policy. */
+/* Trying the next candidate is the client's part under every policy; Redis dispenses and queues. */
 static const struct {
-	const char *name, *asked;
+	const char *name;
 	bool waits;
 } policies[] = {
-	{"fail_fast", "fail_fast", false},
-	{"wait", "wait", true},
-	{"create", "create", true},
-	{"retry_next", "fail_fast", false},
-	{"retry_next_then_create", "create", true},
+	{"fail_fast", false},
+	{"wait", true},
+	{"create", true},
+	{"retry_next", false},
+	{"retry_next_then_create", true},
 };
 
 static int read_duration(const struct sp_cli *cli, const struct sp_cli_option *option,
@@ -75,7 +74,7 @@ static int read_policy(const struct sp_cli *cli, const struct sp_cli_acquire_opt
 	for (size_t i = 0; i < SP_ARRAY_SIZE(policies); i++) {
 		if (strcmp(name, policies[i].name) != 0)
 			continue;
-		wish->policy = policies[i].asked;
+		wish->policy = policies[i].name;
 		if (!policies[i].waits)
 			wish->wait_ms = 0;
 		else if (!wait_given)
@@ -96,6 +95,7 @@ static int read_lease(const struct sp_cli *cli, const char *lease, struct sp_cli
 	int status;
 
 	if (!lease) {
+		wish->drawn = true;
 		sp_secret_new(wish->secret);
 		status = cli->remote->lease_id(wish->secret, wish->lease);
 		return status < 0 ? sp_err_set(err, status, "derive a lease id") : 0;
@@ -277,7 +277,8 @@ static void cancel(struct hunt *hunt)
 	const char *argv[] = {hunt->wish->lease};
 	struct sp_cli_reply reply = {0};
 
-	/* Best effort: a ticket that nobody asks about is dropped after 5 s anyway. */
+	/* Best effort: a ticket that nobody asks about goes after 5 s, what is not claimed after
+	 * the pool's claim_timeout. */
 	(void)sp_cli_redis_fcall(hunt->cli, hunt->wish->pool, "cancel", false, argv, 1,
 				 sp_clock_boot_ms() + SP_MS_PER_S, &reply, NULL);
 	sp_cli_reply_done(&reply);
@@ -435,17 +436,14 @@ static int try_one(struct hunt *hunt, struct sp_cli_answer *answer, struct sp_er
 	return status == 0 ? 1 : status;
 }
 
-/* We hold a lease that we cannot use: do not let it wait for its claim_timeout. */
-static void give_back(struct hunt *hunt)
+/* Something may be reserved for a lease that nobody will ask about again. One that the caller named
+ * stays usable for another try. */
+static void give_back(struct hunt *hunt, int status)
 {
-	const char *argv[] = {hunt->wish->lease};
-	struct sp_cli_reply reply = {0};
+	bool reserved = hunt->candidates > 0 || hunt->why.status != 0 || status == -ETIMEDOUT;
 
-	if (hunt->candidates == 0 && hunt->why.status == 0)
-		return;
-	(void)sp_cli_redis_fcall(hunt->cli, hunt->wish->pool, "release", false, argv, 1,
-				 sp_clock_boot_ms() + SP_MS_PER_S, &reply, NULL);
-	sp_cli_reply_done(&reply);
+	if (hunt->wish->drawn && reserved)
+		cancel(hunt);
 }
 
 int sp_cli_redis_acquire(struct sp_cli *cli, const struct sp_cli_wish *wish,
@@ -463,7 +461,7 @@ int sp_cli_redis_acquire(struct sp_cli *cli, const struct sp_cli_wish *wish,
 		status = try_one(&hunt, ret_answer, err);
 	} while (status == 1);
 	if (status < 0)
-		give_back(&hunt);
+		give_back(&hunt, status);
 	sp_buf_done(&hunt.what);
 	sp_buf_done(&hunt.rejected);
 	sp_buf_done(&hunt.excluded);

@@ -17,6 +17,7 @@
 #include "supervisor/config/config.h"
 
 #define NUMBER_SIZE 24
+#define NEVER       "9007199254740991" /* the largest time that Redis takes */
 
 static int lease_of(const struct sp_cli *cli, const char *word, char *ret_lease, struct sp_err *err)
 {
@@ -38,11 +39,12 @@ static int lease_of(const struct sp_cli *cli, const char *word, char *ret_lease,
 	return status < 0 ? sp_err_set(err, status, "derive a lease id") : 0;
 }
 
-/* `wait` with a deadline that has passed tells what became of a lease and queues nothing. */
+/* `wait` tells what became of a lease and queues nothing. With a deadline that never comes, so that
+ * a ticket that is waiting is left alone. */
 static int look_up(struct sp_cli *cli, const char *pool, const char *lease,
 		   struct sp_cli_reply *reply, struct sp_err *err)
 {
-	const char *argv[] = {lease, "0"};
+	const char *argv[] = {lease, NEVER};
 
 	return sp_cli_redis_fcall(cli, pool, "wait", false, argv, SP_ARRAY_SIZE(argv),
 				  sp_clock_boot_ms() + SP_CLI_REDIS_PATIENCE_MS, reply, err);

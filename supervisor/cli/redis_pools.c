@@ -154,6 +154,10 @@ static json_t *pool_of(const struct sp_cli_reply *reply, const char *name)
 	for (size_t i = 3; i + 1 < end; i += 2)
 		(void)json_object_set_new(pool, sp_cli_reply_text(reply, i),
 					  value_of(sp_cli_reply_text(reply, i + 1)));
+	/* What a daemon calls by one name: those with a ticket, and those who wait at a host. */
+	(void)json_object_set_new(pool, "waiters",
+				  json_integer(sp_cli_member_number(pool, "tickets") +
+					       sp_cli_member_number(pool, "waiting")));
 	return pool;
 }
 
@@ -233,9 +237,35 @@ int sp_cli_redis_pools(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_ans
 
 /* The columns of a host in `stats`, in their order (redis/README.md). */
 static const char *const host_columns[] = {
-	"host",  "state",    "idle",    "creating", "leased",   "waiters",
-	"share", "capacity", "seen_ms", "version",  "endpoint",
+	"host",         "endpoint", "version", "capacity", "live",       "draining",
+	"spec_current", "share",    "told",    "idle",     "idle_short", "idle_reported",
+	"creating",     "leased",   "waiters", "todo",     "seen_ms",
 };
+#define HOST_TEXTS 3 /* the first ones; a version may look like a number */
+
+static const char *state_of(const json_t *host)
+{
+	if (sp_cli_member_number(host, "live") == 0)
+		return "away";
+	if (sp_cli_member_number(host, "draining") != 0)
+		return "draining";
+	return sp_cli_member_number(host, "spec_current") != 0 ? "live" : "spec_mismatch";
+}
+
+static json_t *host_of(const struct sp_cli_reply *reply, size_t at, const char *pool)
+{
+	json_t *host = json_object();
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(host_columns); i++) {
+		const char *text = sp_cli_reply_text(reply, at + i);
+
+		(void)json_object_set_new(host, host_columns[i],
+					  i < HOST_TEXTS ? json_string(text) : value_of(text));
+	}
+	(void)json_object_set_new(host, "pool", json_string(pool));
+	(void)json_object_set_new(host, "state", json_string(state_of(host)));
+	return host;
+}
 
 static int add_hosts(struct sp_cli *cli, const char *name, void *arg, struct sp_err *err)
 {
@@ -248,15 +278,8 @@ static int add_hosts(struct sp_cli *cli, const char *name, void *arg, struct sp_
 	if (status == 0 && at == 0)
 		status = sp_err_code(err, SP_CODE_PROTOCOL, -EPROTO,
 				     "Redis told the numbers of pool '%s' without its hosts", name);
-	for (at++; status == 0 && at + width <= reply.count; at += width) {
-		json_t *host = json_object();
-
-		(void)json_object_set_new(host, "pool", json_string(name));
-		for (size_t i = 0; i < width; i++)
-			(void)json_object_set_new(host, host_columns[i],
-						  value_of(sp_cli_reply_text(&reply, at + i)));
-		(void)json_array_append_new(listing->items, host);
-	}
+	for (at++; status == 0 && at + width <= reply.count; at += width)
+		(void)json_array_append_new(listing->items, host_of(&reply, at, name));
 	sp_cli_reply_done(&reply);
 	return status;
 }
@@ -269,8 +292,8 @@ int sp_cli_redis_hosts(struct sp_cli *cli, const char *name, struct sp_cli_answe
 
 /* ---- orders ---- */
 
-int sp_cli_redis_order(struct sp_cli *cli, const char *pool, const char *name,
-		       const char *const *argv, size_t argc, struct sp_err *err)
+static int order(struct sp_cli *cli, const char *pool, const char *name, const char *const *argv,
+		 size_t argc, struct sp_err *err)
 {
 	struct sp_cli_reply reply = {0};
 	char what[NAME_SIZE + 16];
@@ -286,6 +309,17 @@ int sp_cli_redis_order(struct sp_cli *cli, const char *pool, const char *name,
 	return status;
 }
 
+int sp_cli_redis_order(struct sp_cli *cli, const char *pool, const char *name,
+		       const char *const *argv, size_t argc, struct sp_err *err)
+{
+	int status = order(cli, pool, name, argv, argc, err);
+
+	if (status == -EREMOTEIO && err->code == SP_CODE_NOT_FOUND)
+		return sp_err_code(err, SP_CODE_POOL_NOT_FOUND, status, "Redis knows no pool '%s'",
+				   pool);
+	return status;
+}
+
 struct duty {
 	const char *host;
 	bool drain;
@@ -296,7 +330,7 @@ static int order_duty(struct sp_cli *cli, const char *name, void *arg, struct sp
 {
 	struct duty *duty = arg;
 	const char *argv[] = {duty->host, duty->drain ? "1" : "0"};
-	int status = sp_cli_redis_order(cli, name, "drain_host", argv, SP_ARRAY_SIZE(argv), err);
+	int status = order(cli, name, "drain_host", argv, SP_ARRAY_SIZE(argv), err);
 
 	if (status == 0)
 		duty->pools++;

@@ -44,7 +44,7 @@ static int list(struct sp_cli *cli, const char *name, struct sp_err *err)
 		if (sp_cli_args_has(&cli->args, &options[OPTION_QUIET]))
 			put_names(&out, pools);
 		else
-			sp_cli_pools_write(pools, &out);
+			sp_cli_pools_write(cli, pools, &out);
 		status = sp_cli_print_buf(cli, &out);
 	}
 	sp_buf_done(&out);

@@ -17,7 +17,7 @@ static int run(struct sp_cli *cli)
 		struct sp_buf out;
 
 		sp_buf_init(&out, SP_CLI_REQUEST_MAX);
-		sp_cli_pools_write(json_object_get(answer.root, "pools"), &out);
+		sp_cli_pools_write(cli, json_object_get(answer.root, "pools"), &out);
 		exit_code = sp_cli_print_buf(cli, &out);
 		sp_buf_done(&out);
 	}

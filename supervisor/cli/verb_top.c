@@ -102,7 +102,7 @@ static int look(struct top *top)
 	if (status == 0 && top->cli->json)
 		sp_cli_put(&text, "%s", sp_buf_text(&answer.text));
 	else if (status == 0)
-		sp_cli_pools_write(json_object_get(answer.root, "pools"), &text);
+		sp_cli_pools_write(top->cli, json_object_get(answer.root, "pools"), &text);
 	else if (top->screen)
 		sp_cli_put(&text, "%s\n", err.message);
 	if (top->cli->json && text.len > 0 && text.data[text.len - 1] != '\n')

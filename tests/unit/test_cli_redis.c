@@ -279,7 +279,7 @@ Test(cli_redis, wait_alone_means_the_policy_and_a_policy_alone_means_a_default_w
 	give(OPTION_POLICY, "retry_next");
 	give(OPTION_WAIT, "5s");
 	cr_assert_eq(read_wish(), 0);
-	cr_assert_str_eq(wish.policy, "fail_fast");
+	cr_assert_str_eq(wish.policy, "retry_next");
 	cr_assert_eq(wish.wait_ms, 0);
 }
 
@@ -371,7 +371,7 @@ Test(cli_redis, a_host_that_cannot_be_reached_is_left_out_of_the_next_question)
 	(void)snprintf(expected, sizeof(expected), "sandpool_v1_acquire %s fail_fast -1 0  %s h1",
 		       wish.lease, ID);
 	cr_assert_str_eq(asked[1], expected);
-	cr_assert(strncmp(asked[2], "sandpool_v1_release", 19) == 0, "%s", asked[2]);
+	cr_assert(strncmp(asked[2], "sandpool_v1_cancel", 18) == 0, "%s", asked[2]);
 	cr_assert_not(strstr(err.message, wish.secret));
 }
 
@@ -381,8 +381,8 @@ Test(cli_redis, eight_candidates_are_tried_and_no_ninth)
 
 	cr_assert_eq(acquire(script), -EREMOTEIO);
 	cr_assert_eq(err.code, SP_CODE_POOL_ACQUIRE_FAILED);
-	cr_assert_eq(asked_count, 9, "8 questions and a release, not %zu", asked_count);
-	cr_assert(strncmp(asked[8], "sandpool_v1_release", 19) == 0, "%s", asked[8]);
+	cr_assert_eq(asked_count, 9, "8 questions and a cancel, not %zu", asked_count);
+	cr_assert(strncmp(asked[8], "sandpool_v1_cancel", 18) == 0, "%s", asked[8]);
 }
 
 Test(cli_redis, a_grant_without_a_place_is_a_broken_answer)
@@ -512,8 +512,8 @@ Test(cli_redis, a_fault_that_all_would_share_burns_no_second_candidate_b097)
 	stop_host();
 	cr_assert_eq(status, -EREMOTEIO);
 	cr_assert_eq(err.code, SP_CODE_INTERNAL, "%s", err.message);
-	cr_assert_eq(asked_count, 2, "one question, one release");
-	cr_assert(strncmp(asked[1], "sandpool_v1_release", 19) == 0, "%s", asked[1]);
+	cr_assert_eq(asked_count, 2, "one question, one cancel");
+	cr_assert(strncmp(asked[1], "sandpool_v1_cancel", 18) == 0, "%s", asked[1]);
 }
 
 /* ---- leases ---- */
