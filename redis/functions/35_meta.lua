@@ -1,0 +1,107 @@
+--[[
+The pool's meta: sizes, timers, spec and the operator's intent.
+
+Supervisors carry what the operator wanted through a loss of Redis and offer it again; the highest
+revision wins. Revision 0 means that no operator has said anything: then sizes are the configuration
+of whoever registered last. The spec belongs to the configuration and has its own number: a higher
+spec_revision moves the pool forward, a lower one, or the same with another digest, is a mismatch.
+
+Invariants: revision and spec_revision never go down; a meta with a field that cannot be read is
+deleted whole, because half of an operator's intent is none.
+
+When the directory is new (`born`), or all hosts were away for longer than a deadline (`settle`: since
+when they are back), each host may come back to what it had before anybody is given more; else the
+first one back would be given the whole pool and the others told to kill theirs.
+]]
+local meta = {}
+prepare[#prepare + 1] = function()
+	meta.DEADLINE_MS = 5000
+	meta.SETTLE_MS = 2000
+
+	local STATES = {active = true, draining = true, destroying = true, destroyed = true}
+	local FIELDS = {'revision', 'state', 'max_idle', 'max_total', 'min_ttl_ms',
+		'claim_timeout_ms', 'spec_revision', 'spec_digest', 'total', 'beat', 'born', 'settle',
+		'nudged'}
+	local WORDS = {state = true, spec_digest = true}
+	-- Bookkeeping of the library itself: may be missing.
+	local OWN = {total = true, beat = true, born = true, settle = true, nudged = true}
+
+	function meta.load(p)
+		local values = pool.call(p, 'HMGET', p.meta_key, unpack(FIELDS))
+		if not values or not values[1] then
+			return nil
+		end
+		local m = {}
+		for i, field in ipairs(FIELDS) do
+			local value = values[i]
+			if not WORDS[field] then
+				value = arguments.time(value or (OWN[field] and '0') or '')
+			end
+			if not value or (field == 'state' and not STATES[value]) then
+				p.damaged = true
+				if not p.readonly then
+					pool.call(p, 'DEL', p.meta_key)
+				end
+				return nil
+			end
+			m[field] = value
+		end
+		return m
+	end
+
+	-- Writes the named fields and keeps them in m.
+	function meta.set(p, m, fields)
+		local command, names = {}, {}
+		for name in pairs(fields) do
+			names[#names + 1] = name
+		end
+		table.sort(names)
+		for _, name in ipairs(names) do
+			local value = fields[name]
+			m[name] = value
+			command[#command + 1] = name
+			command[#command + 1] = type(value) == 'number' and pool.digits(value) or value
+		end
+		pool.call(p, 'HSET', p.meta_key, unpack(command))
+	end
+
+	-- What a supervisor remembers of the operator's intent.
+	function meta.offer(p, m, offered)
+		if offered.revision > m.revision then
+			meta.set(p, m, {revision = offered.revision, state = offered.state,
+				max_idle = offered.max_idle, max_total = offered.max_total})
+		end
+	end
+
+	local function offer_spec(p, m, offered)
+		if offered.spec_revision > m.spec_revision or m.spec_digest == '' then
+			meta.set(p, m, {spec_revision = offered.spec_revision,
+				spec_digest = offered.spec_digest})
+		end
+		if offered.spec_revision == m.spec_revision and offered.spec_digest == m.spec_digest then
+			meta.set(p, m, {min_ttl_ms = offered.min_ttl_ms,
+				claim_timeout_ms = offered.claim_timeout_ms})
+		end
+	end
+
+	function meta.register(p, offered)
+		local m = meta.load(p)
+		if not m then
+			m = {revision = -1, total = 0, settle = 0, nudged = 0}
+			meta.set(p, m, {beat = p.now, born = p.now, spec_revision = 0, spec_digest = ''})
+		elseif m.revision == 0 and offered.revision == 0 then
+			meta.set(p, m, {max_idle = offered.max_idle, max_total = offered.max_total})
+		end
+		meta.offer(p, m, offered)
+		offer_spec(p, m, offered)
+		return m
+	end
+
+	-- The common tail of the answers to register and heartbeat.
+	function meta.append(reply, m)
+		for _, field in ipairs({'max_idle', 'max_total', 'min_ttl_ms', 'state', 'revision',
+				'spec_revision', 'spec_digest'}) do
+			reply[#reply + 1] = m[field]
+		end
+	end
+end
