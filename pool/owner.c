@@ -85,9 +85,11 @@ static void granted(void *arg, const char *sandbox_id, const char *lease_id, int
 	if (entry->sandbox.state == SP_SANDBOX_LEASED &&
 	    strcmp(entry->sandbox.lease_id, lease_id) == 0)
 		sp_lease_learn_ttl(entry, ttl_ms);
-	if (entry->sandbox.state == SP_SANDBOX_LEASED ||
-	    !sp_owner_bind(entry, lease_id, ttl_ms, age_ms, now))
+	if (entry->sandbox.state == SP_SANDBOX_LEASED || !sp_lease_id_valid(lease_id))
 		sp_directory_update(entry, now);
+	else if (!sp_owner_bind(entry, lease_id, ttl_ms, age_ms, now))
+		/* The lease has another one. This one was given away and can be nobody else's. */
+		sp_entry_end(entry, SP_END_LEASE_LOST, now, true);
 	sp_pool_leave(pool);
 }
 
@@ -162,9 +164,17 @@ static void renew(void *arg, const char *sandbox_id, const char *lease_id, int64
 	sp_pool_leave(pool);
 }
 
+static void wake(void *arg)
+{
+	struct sp_pool *pool = arg;
+
+	pool->directory.heartbeat_ms = SP_MIN(pool->directory.heartbeat_ms, pool->now_ms);
+}
+
 const struct sp_store_owner sp_owner = {
 	.each = each,
 	.granted = granted,
 	.end = end,
 	.renew = renew,
+	.wake = wake,
 };

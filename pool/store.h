@@ -88,6 +88,8 @@ struct sp_store_owner {
 	/* The holder asked, through the directory, for this much more from now on. Answered with an
 	 * update. It is no claim: that takes the secret. */
 	void (*renew)(void *arg, const char *sandbox_id, const char *lease_id, int64_t ttl_ms);
+	/* Something there waits for us: heartbeat with the next tick, which is due now. */
+	void (*wake)(void *arg);
 };
 
 struct sp_store_ops {

@@ -222,8 +222,8 @@ Test(owner, a_lease_gets_no_second_sandbox)
 	open_directory(&fix, 3);
 	(void)grant(&fix, 1, 0, 0);
 	sandbox = grant(&fix, 1, 0, 0);
-	cr_assert(sandbox->state == SP_SANDBOX_IDLE);
-	cr_assert(last_note()->state == SP_SANDBOX_IDLE, "the directory is told that it is free");
+	cr_assert(sandbox->state == SP_SANDBOX_KILLING && fix.ended[SP_END_LEASE_LOST] == 1);
+	cr_assert(last_note()->state == SP_SANDBOX_KILLING, "given away, but not to be used");
 	close_directory(&fix);
 }
 
