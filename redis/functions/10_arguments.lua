@@ -2,10 +2,10 @@
 What a caller may send: KEYS[1] and ARGV, read into typed values before anything is touched.
 
 Trusts nothing. A function declares its arguments as a list of {name, reader}; a repeated group
-(publish, update, resync) as a second list with a most. The first argument that does not fit ends the
-call with `ERR sandpool: <function>: <argument>: <what>` and no effect. Numbers are whole, written in
-decimal digits, within the range that is named; they stay below 2^53, so that Lua's doubles, ZSET
-scores and msgpack all hold them exactly.
+(publish, update, resync) as a second list with a most. The first argument that does not fit ends
+the call with `ERR sandpool: <function>: <argument>: <what>` and no effect. Numbers are whole,
+written in decimal digits, within the range that is named; they stay below 2^53, so that Lua's
+doubles, ZSET scores and msgpack all hold them exactly.
 
 Invariants: a handler only ever sees values of the declared kind; no text of a caller gets into a
 key's name unless it matched a pattern without braces and colons.

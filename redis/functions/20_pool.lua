@@ -1,17 +1,17 @@
 --[[
 One call's view of one pool: its keys, the time, and commands that survive whatever lies in a key.
 
-KEYS[1] is {prefix}:{P}:meta with literal braces; every other key is derived from it and so lies in
-the same slot. The library declares only that one: a pool lives on one node.
+KEYS[1] is {prefix}:{P}:meta with literal braces; every other key is derived from it and so lies
+in the same slot. The library declares only that one: a pool lives on one node.
 
 Trusts Redis `TIME` to be a clock that may jump, not to be right. Trusts no stored value: a key of
-another type is deleted and counts as damage; so does a record that does not decode (30_records). A
-supervisor whose call met damage is answered RESYNC and tells everything again; for a client the
+another type is deleted and counts as damage; so does a record that does not decode (30_records).
+A supervisor whose call met damage is answered RESYNC and tells everything again; for a client the
 damaged thing is not there. Any other error of a command (no right, out of memory) is the server's
 own word and goes to the caller as it is.
 
-Invariants: one time per call; a read-only function deletes nothing; hints to hosts go out once per
-host and call, in the order of their names, and their failure changes nothing.
+Invariants: one time per call; a read-only function deletes nothing; hints to hosts go out once
+per host and call, in the order of their names, and their failure changes nothing.
 ]]
 local pool = {}
 prepare[#prepare + 1] = function()

@@ -1,9 +1,9 @@
 --[[
 The packed records: what a field of a hash holds, as a msgpack array in a fixed order.
 
-Only additions are made within v1, at the end, with a default, so that a newer library reads what an
-older one wrote. Trusts nothing that is stored: a record with a wrong kind of value, a number that is
-not whole or a word that is not known does not decode, is deleted and counts as damage.
+Only additions are made within v1, at the end, with a default, so that a newer library reads what
+an older one wrote. Trusts nothing that is stored: a record with a wrong kind of value, a number
+that is not whole or a word that is not known does not decode, is deleted and counts as damage.
 
 Invariants: what `get` returns is complete and well typed; nothing in it can make a command fail.
 ]]
@@ -53,8 +53,8 @@ prepare[#prepare + 1] = function()
 		{'spec_revision', 0},
 		{'spec_digest', ''},
 		{'listing', 0},      -- number of the host's current listing (see 40_sandboxes)
-		{'sweep', 0},        -- 1: entries of older listings are to be dropped …
-		{'sweep_at', 0},     -- … from then on
+		{'sweep', 0},        -- 1: entries of older listings are to be dropped ...
+		{'sweep_at', 0},     -- ... from then on
 		{'past', ''},        -- its last incarnations, which are fenced
 		{'left', 0},         -- it unregistered; what is left of it is being dropped
 	}

@@ -2,16 +2,17 @@
 The pool's meta: sizes, timers, spec and the operator's intent.
 
 Supervisors carry what the operator wanted through a loss of Redis and offer it again; the highest
-revision wins. Revision 0 means that no operator has said anything: then sizes are the configuration
-of whoever registered last. The spec belongs to the configuration and has its own number: a higher
-spec_revision moves the pool forward, a lower one, or the same with another digest, is a mismatch.
+revision wins. Revision 0 means that no operator has said anything: then sizes are the
+configuration of whoever registered last. The spec belongs to the configuration and has its own
+number: a higher spec_revision moves the pool forward, a lower one, or the same with another
+digest, is a mismatch.
 
 Invariants: revision and spec_revision never go down; a meta with a field that cannot be read is
 deleted whole, because half of an operator's intent is none.
 
-When the directory is new (`born`), or all hosts were away for longer than a deadline (`settle`: since
-when they are back), each host may come back to what it had before anybody is given more; else the
-first one back would be given the whole pool and the others told to kill theirs.
+When the directory is new (`born`), or all hosts were away for longer than a deadline (`settle`:
+since when they are back), each host may come back to what it had before anybody is given more;
+else the first one back would be given the whole pool and the others told to kill theirs.
 ]]
 local meta = {}
 prepare[#prepare + 1] = function()

@@ -1,13 +1,14 @@
 --[[
 The queue of those who wait: tickets, in the order in which they came.
 
-    waiters        lease id → ticket number (TIME in µs, but always above the last one)
-    waiters:alive  lease id → until when it counts as alive; each _wait moves it on
-    waiters:wish   lease id → packed: what it asked for
+    waiters        lease id -> ticket number (TIME in microseconds, but always above the last one)
+    waiters:alive  lease id -> until when it counts as alive; each _wait moves it on
+    waiters:wish   lease id -> packed: what it asked for
     grant:<lease>  a list that only wakes a blocked client; what counts is the lease mapping
 
-A ticket whose holder has not been heard of for five seconds is stale: it is passed over, dropped when
-met, and must be drawn anew. A call drops at most 16, so that a crowd that left costs nobody a stall.
+A ticket whose holder has not been heard of for five seconds is stale: it is passed over, dropped
+when met, and must be drawn anew. A call drops at most 16, so that a crowd that left costs nobody
+a stall.
 
 Trusts a ticket only if all three keys know it.
 

@@ -1,20 +1,22 @@
 --[[
-Sandboxes in the directory: what is listed as idle, what is leased to whom, what is asked of owners.
+Sandboxes in the directory: what is listed as idle, what is leased to whom, what is asked of
+owners.
 
     idle:<host>   what may be dispensed; score = end of its idle life
     own:<host>    all entries of a host; score = number of the listing that last named it
     todo:<host>   what its supervisor is to be told at its next heartbeat; details in the record
     sb            the records;   lease, lease:ends   who holds what, and tombstones
 
-The supervisor is the authority: what it says replaces what is here, with one exception. A grant or a
-command that it has not answered yet is younger than what it says about an idle sandbox, and stays.
+The supervisor is the authority: what it says replaces what is here, with one exception. A grant
+or a command that it has not answered yet is younger than what it says about an idle sandbox, and
+stays.
 
-A *listing* is the host's whole list: a new incarnation or a resync starts one, and what it has not
-named by its end is dropped, a bounded number per call.
+A *listing* is the host's whole list: a new incarnation or a resync starts one, and what it has
+not named by its end is dropped, a bounded number per call.
 
-Invariants: an entry is in idle:<host> only if its record is idle with nothing asked; a lease maps to
-at most one sandbox; an ended lease keeps a tombstone for ten minutes; a tombstone `released` is an
-order that outlives its record: whoever says that lease is alive is told to kill it.
+Invariants: an entry is in idle:<host> only if its record is idle with nothing asked; a lease maps
+to at most one sandbox; an ended lease keeps a tombstone for ten minutes; a tombstone `released`
+is an order that outlives its record: whoever says that lease is alive is told to kill it.
 ]]
 local sandboxes = {}
 prepare[#prepare + 1] = function()

@@ -1,16 +1,18 @@
 --[[
 Handing out: which idle entry goes to whom.
 
-The preferred host first, then the hosts that have something listed, least recently served first; of
-a host the entry that ends soonest with more than the minimum remaining. The work does not depend on
-how many entries or hosts there are: both are sorted sets, and what is found unfit is taken out of
-them while passing (dead or draining hosts, forged or outdated entries, those about to expire), at
-most a bounded number per call.
+The preferred host first, then the hosts that have something listed, least recently served first;
+of a host the entry that ends soonest with more than the minimum remaining. The work does not
+depend on how many entries or hosts there are: both are sorted sets, and what is found unfit is
+taken out of them while passing (dead or draining hosts, forged or outdated entries, those about
+to expire), at most a bounded number per call.
 
-Trusts neither set: the host's record says whether it lives, the entry's record whether it is idle.
+Trusts neither set: the host's record says whether it lives, the entry's record whether it is
+idle.
 
-Invariants: nothing with remaining <= minimum is handed out; nothing of a dead, draining or outdated
-host; a live ticket is never overtaken by somebody who came later and could have taken what it takes.
+Invariants: nothing with remaining <= minimum is handed out; nothing of a dead, draining or
+outdated host; a live ticket is never overtaken by somebody who came later and could have taken
+what it takes.
 ]]
 local dispense = {}
 prepare[#prepare + 1] = function()

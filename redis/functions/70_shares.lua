@@ -1,17 +1,17 @@
 --[[
 Shares: how many idle and creating sandboxes each host may hold, without a leader.
 
-A host's heartbeat says what it holds and is answered with its share. What is owed to all is max_idle
-plus one per live ticket plus one per client that waits at a host without a ticket, and no more than
-max_total leaves beside what is leased. Each host's part is by capacity, largest remainder, ties by
-name. Two numbers are kept per host:
+A host's heartbeat says what it holds and is answered with its share. What is owed to all is
+max_idle plus one per live ticket plus one per client that waits at a host without a ticket, and
+no more than max_total leaves beside what is leased. Each host's part is by capacity, largest
+remainder, ties by name. Two numbers are kept per host:
 
     told    what it was told last: more than that it must give up
     share   what counts against the pool until the host's deadline; never less than told
 
-A share grows only by what nobody else's covers. It shrinks only to what the host reports holding, in
-the call after the one that told it: that call proves that it knows. So a new host starts with what is
-free, and gets its part as the others report less.
+A share grows only by what nobody else's covers. It shrinks only to what the host reports holding,
+in the call after the one that told it: that call proves that it knows. So a new host starts with
+what is free, and gets its part as the others report less.
 
 Invariant: the sum of the shares of live hosts grows only while it stays within what is owed.
 

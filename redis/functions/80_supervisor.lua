@@ -9,9 +9,10 @@ Writes happen once. Every call carries host, incarnation, seq; seq rises by one 
     anything else, or no record      RESYNC    no effect; register, then list everything
     a key or record was damaged      RESYNC    it is deleted; what was done is the caller's own word
 
-register starts at seq 0 and may be repeated by the same incarnation at any time. A new incarnation
-takes a live host over only with the same secret and boot id; the last four before it stay fenced, so
-that a register that was long under way cannot bring one back. `resync begin` may jump forward.
+register starts at seq 0 and may be repeated by the same incarnation at any time. A new
+incarnation takes a live host over only with the same secret and boot id; the last four before it
+stay fenced, so that a register that was long under way cannot bring one back. `resync begin` may
+jump forward.
 
 Invariants: no call of a fenced incarnation or of an old seq writes; only a live host that has the
 pool's spec, is not draining and stays within what it was told gets an entry listed.

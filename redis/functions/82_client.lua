@@ -2,8 +2,9 @@
 What clients call: acquire, wait, cancel, renew, release.
 
 A lease id names one request for ever: asking again gives the same answer (the sandbox while it
-lives, LEASE_ENDED for ten minutes after), so a client whose reply was lost just asks again. Asking
-again with that sandbox in `reject` says that it could not be used: it is given up for another one.
+lives, LEASE_ENDED for ten minutes after), so a client whose reply was lost just asks again.
+Asking again with that sandbox in `reject` says that it could not be used: it is given up for
+another one.
 
 Trusts clients with the directory, not with sandboxes: what they may do here is reserve, ask for
 longer and ask for the end; the owner binds, extends and ends.

@@ -1,14 +1,14 @@
 --[[
 What operators call: stats, resize, set_state, drain_host, info.
 
-Their intent is the meta and its revision, which rises by one with every change; a change can demand
-the revision that it was made against. Hosts learn it at their next heartbeat, to which they are
-nudged.
+Their intent is the meta and its revision, which rises by one with every change; a change can
+demand the revision that it was made against. Hosts learn it at their next heartbeat, to which
+they are nudged.
 
 Trusts whoever may call it; that is the business of the server's ACL.
 
-Invariants: what destroys a pool is final (destroying may only become destroyed); max_idle 0 is a real
-value; reading writes nothing, not even to clean up, so that it works on a replica.
+Invariants: what destroys a pool is final (destroying may only become destroyed); max_idle 0 is a
+real value; reading writes nothing, not even to clean up, so that it works on a replica.
 ]]
 prepare[#prepare + 1] = function()
 	local BUILD = 1

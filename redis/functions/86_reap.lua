@@ -6,13 +6,13 @@ reap: what nobody else would ever take away, a bounded number per call.
     tickets of those who left
     leftovers of damage: records that no index names, answers and wishes of nobody
 
-Any supervisor calls it now and then; calling it more often is harmless. The last kind is found by a
-walk over the hashes, a step per call, whose place is kept in the meta.
+Any supervisor calls it now and then; calling it more often is harmless. The last kind is found by
+a walk over the hashes, a step per call, whose place is kept in the meta.
 
 Trusts only the indexes that it has just read.
 
-Invariant: once all sandboxes are gone, all hosts left or forgotten and ten minutes passed, nothing
-is left of a pool but its meta.
+Invariant: once all sandboxes are gone, all hosts left or forgotten and ten minutes passed,
+nothing is left of a pool but its meta.
 ]]
 prepare[#prepare + 1] = function()
 	local HOST_FORGOTTEN_MS = 3600000
