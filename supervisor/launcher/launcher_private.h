@@ -232,6 +232,8 @@ void sp_launcher_answer(struct sp_launcher *launcher, struct sp_launcher_answer 
 void sp_launcher_fail(struct sp_launcher *launcher, uint64_t request, int status, const char *stage,
 		      const char *text);
 void sp_launcher_done(struct sp_launcher *launcher, uint64_t request);
+/* Neither hear it nor answer it any more, and stop. */
+void sp_launcher_leave_daemon(struct sp_launcher *launcher, const char *reason);
 void sp_launcher_daemon_event(struct sp_launcher *launcher, uint32_t events);
 /* Send what is queued, and set what epoll waits for. Once per turn of the loop. */
 void sp_launcher_flush(struct sp_launcher *launcher);

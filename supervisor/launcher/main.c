@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -35,6 +36,7 @@
 
 #define EVENTS_PER_TURN 64
 #define EXIT_USAGE      2
+#define DAEMON_DIED     SIGUSR1 /* not one that also means "asked twice" */
 
 static struct sp_launcher the_launcher;
 
@@ -76,6 +78,10 @@ static void handle_signal(struct sp_launcher *launcher)
 
 	if (read(launcher->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
 		return;
+	if (info.ssi_signo == DAEMON_DIED) {
+		sp_launcher_leave_daemon(launcher, "daemon died");
+		return;
+	}
 	if (launcher->stopping)
 		_exit(EXIT_FAILURE); /* asked twice: the kernel kills what is left */
 	sp_launcher_stop(launcher, info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
@@ -262,6 +268,7 @@ static int arrange_signals(struct sp_launcher *launcher, struct sp_err *err)
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGTERM);
 	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, DAEMON_DIED);
 	launcher->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	/* Helpers inherit the mask: a Ctrl-C at the terminal is main's to handle. */
 	(void)sigaddset(&set, SIGHUP);
@@ -271,6 +278,18 @@ static int arrange_signals(struct sp_launcher *launcher, struct sp_err *err)
 	if (launcher->signal_fd < 0 || sigprocmask(SIG_SETMASK, &set, NULL) < 0)
 		return sp_err_set(err, -errno, "take over signals");
 	return 0;
+}
+
+/*
+ * The second line beside end of file, which a daemon can keep from coming: one that has put its own
+ * end of the socket into the queue, and then reads no answers so that we read no requests. Whoever
+ * died before this line left an end of file. After the last change of credentials, which clears it.
+ */
+static int follow_daemon(struct sp_err *err)
+{
+	return prctl(PR_SET_PDEATHSIG, DAEMON_DIED) < 0
+		       ? sp_err_set(err, -errno, "follow the daemon")
+		       : 0;
 }
 
 /* Two descriptors a sandbox; init sets its own limits. */
@@ -304,6 +323,8 @@ static int start(struct sp_launcher *launcher, const char *init_path, struct sp_
 		status = enter_user_namespace(err);
 	if (status == 0)
 		status = enter_mount_namespace(err);
+	if (status == 0)
+		status = follow_daemon(err);
 	if (status < 0)
 		return status;
 	launcher->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

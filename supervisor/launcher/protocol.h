@@ -2,8 +2,8 @@
  * sandpoold ↔ launcher, over one SOCK_SEQPACKET pair: fixed-size records in native byte order, one
  * record a message. The launcher assumes that sandpoold is compromised: it checks the length of
  * every record, every index, count, flag and id, answers a bad one with SP_LAUNCHER_ERROR and goes
- * on; the table of permitted messages is in launcher/serve.c. Nothing here is parsed from text but
- * a bind's relative path.
+ * on; the table of permitted messages is in launcher/serve.c. One that comes with descriptors ends
+ * the service. Nothing here is parsed from text but a bind's relative path.
  *
  * `request` is chosen by sandpoold and comes back in the answer. A `slot` names a live sandbox from
  * CREATED until GONE; (slot, serial) is never reused.

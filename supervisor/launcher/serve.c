@@ -1,7 +1,12 @@
 /*
  * The daemon's socket. sandpoold is assumed to be in an attacker's hands: a record of an unknown
- * type, a wrong length, with descriptors or out of turn is answered with SP_LAUNCHER_ERROR and
- * changes nothing; indexes and ids are checked by the handlers against live state.
+ * type, a wrong length or out of turn is answered with SP_LAUNCHER_ERROR and changes nothing;
+ * indexes and ids are checked by the handlers against live state.
+ *
+ * Descriptors are never taken from it, not even to be closed: the last close(2) of a socket that
+ * lingers, or any of a file whose server is the attacker's, waits as long as he likes, and nothing
+ * would be killed meanwhile. They are seen before they are received, and end the service. For the
+ * same reason the socket, whose queue may hold some, is closed by our own end alone.
  *
  * Answers wait in a ring while the socket is full. Each request has exactly one, so requests are
  * read only while the ring has room for all that are owed; GONE, which no request asks for, waits
@@ -16,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #define READS_PER_TURN 64 /* so that deaths and workers are seen to between */
 
@@ -208,8 +214,7 @@ static bool bind_length_right(const struct sp_launcher_bind *bind, size_t size)
 	       bind->path[bind->path_length] == '\0' && strlen(bind->path) == bind->path_length;
 }
 
-static void dispatch(struct sp_launcher *launcher, const union record *record, size_t size,
-		     size_t fd_count)
+static void dispatch(struct sp_launcher *launcher, const union record *record, size_t size)
 {
 	uint32_t type = size >= sizeof(record->header) ? record->header.type : 0;
 	uint64_t request = size >= sizeof(record->header) ? record->header.request : 0;
@@ -220,7 +225,7 @@ static void dispatch(struct sp_launcher *launcher, const union record *record, s
 	else if (permitted[type].variable ? size < permitted[type].size
 					  : size != permitted[type].size)
 		sp_launcher_fail(launcher, request, -EBADMSG, "message", "length");
-	else if (record->header.reserved != 0 || fd_count > 0)
+	else if (record->header.reserved != 0)
 		sp_launcher_fail(launcher, request, -EBADMSG, "message", "header");
 	else if (permitted[type].variable && !bind_length_right(&record->bind, size))
 		sp_launcher_fail(launcher, request, -EBADMSG, "message", "path");
@@ -230,31 +235,56 @@ static void dispatch(struct sp_launcher *launcher, const union record *record, s
 		permitted[type].handle(launcher, record);
 }
 
+/* See the top for why the socket stays open. */
+void sp_launcher_leave_daemon(struct sp_launcher *launcher, const char *reason)
+{
+	if (launcher->daemon_fd >= 0)
+		(void)epoll_ctl(launcher->epoll_fd, EPOLL_CTL_DEL, launcher->daemon_fd, NULL);
+	launcher->daemon_fd = -1;
+	sp_launcher_stop(launcher, reason);
+}
+
+/* Is there a record (-EAGAIN if not), and does it bring descriptors? A peek leaves them in the
+ * queue; that it had no room for them is what the kernel says. */
+static int peek(const struct sp_launcher *launcher, bool *ret_descriptors)
+{
+	struct msghdr message = {0};
+	ssize_t got;
+
+	do {
+		got = recvmsg(launcher->daemon_fd, &message, MSG_PEEK);
+	} while (got < 0 && errno == EINTR);
+	*ret_descriptors = (message.msg_flags & MSG_CTRUNC) != 0;
+	return got < 0 ? -errno : 0;
+}
+
 static void read_requests(struct sp_launcher *launcher)
 {
 	static union record record;
 
 	for (int i = 0; i < READS_PER_TURN && has_room(launcher); i++) {
-		int fds[SP_MSG_FDS_MAX];
-		size_t fd_count = 0;
-		ssize_t got = sp_msg_receive(launcher->daemon_fd, &record, sizeof(record), fds,
-					     &fd_count);
+		bool descriptors;
+		ssize_t got;
 
-		if (got == -EAGAIN)
+		if (peek(launcher, &descriptors) == -EAGAIN)
 			return;
-		if (got == -EMSGSIZE) { /* longer than any record */
+		if (descriptors) {
+			sp_log(SP_LOG_ERROR, "the daemon sends descriptors, it is not ours", NULL);
+			sp_launcher_leave_daemon(launcher, "daemon sends descriptors");
+			return;
+		}
+		/* The record that was looked at: nobody else takes any. */
+		got = recv(launcher->daemon_fd, &record, sizeof(record), MSG_TRUNC);
+		if (got <= 0) {
+			sp_launcher_leave_daemon(launcher, "daemon is gone");
+			return;
+		}
+		if ((size_t)got > sizeof(record)) { /* longer than any record */
 			launcher->owed++;
 			sp_launcher_fail(launcher, 0, -EBADMSG, "message", "length");
 			continue;
 		}
-		if (got <= 0) {
-			sp_launcher_unwatch(launcher, &launcher->daemon_fd);
-			sp_launcher_stop(launcher, "daemon is gone");
-			return;
-		}
-		for (size_t j = 0; j < fd_count; j++)
-			sp_fd_close(&fds[j]);
-		dispatch(launcher, &record, (size_t)got, fd_count);
+		dispatch(launcher, &record, (size_t)got);
 	}
 }
 
@@ -265,8 +295,7 @@ void sp_launcher_daemon_event(struct sp_launcher *launcher, uint32_t events)
 	if (launcher->stopping || !has_room(launcher)) {
 		if ((events & (EPOLLHUP | EPOLLERR)) == 0)
 			return;
-		sp_launcher_unwatch(launcher, &launcher->daemon_fd);
-		sp_launcher_stop(launcher, "daemon is gone");
+		sp_launcher_leave_daemon(launcher, "daemon is gone");
 		return;
 	}
 	read_requests(launcher);

@@ -9,9 +9,13 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void skip_if_missing(void)
@@ -69,13 +73,11 @@ Test(launcher_protocol, refuses_every_wrong_length)
 	end(&play);
 }
 
-Test(launcher_protocol, refuses_unknown_types_headers_and_descriptors)
+Test(launcher_protocol, refuses_unknown_types_and_headers)
 {
 	struct play play;
 	struct sp_launcher_command record = {0};
-	struct play_answer answer;
 	char nothing = 0;
-	int pair[2];
 
 	begin(&play);
 	for (uint32_t type = 0; type < 128; type++) {
@@ -89,7 +91,7 @@ Test(launcher_protocol, refuses_unknown_types_headers_and_descriptors)
 	play_expect_failure(&play, play_send(&play, &record, sizeof(record)), -EBADMSG, NULL);
 	record.header.type = UINT32_MAX;
 	play_expect_failure(&play, play_send(&play, &record, sizeof(record)), -EBADMSG, NULL);
-	/* Too short for a header, too long for anything, with descriptors. */
+	/* Too short for a header, too long for anything. */
 	cr_assert(sp_msg_send(play.fd, &nothing, 1, NULL, 0) == 0);
 	play_expect_failure(&play, 0, -EBADMSG, NULL);
 	{
@@ -98,19 +100,137 @@ Test(launcher_protocol, refuses_unknown_types_headers_and_descriptors)
 		cr_assert(sp_msg_send(play.fd, large, sizeof(large), NULL, 0) == 0);
 		play_expect_failure(&play, 0, -EBADMSG, NULL);
 	}
-	cr_assert(pipe2(pair, O_CLOEXEC) == 0);
-	record.header = (struct sp_launcher_header){.type = SP_LAUNCHER_KILL, .request = 99};
-	cr_assert(sp_msg_send(play.fd, &record, sizeof(record), pair, 2) == 0);
-	play_receive(&play, &answer);
-	cr_assert(answer.record.status == -EBADMSG);
-	/* The launcher keeps none of them. */
-	cr_assert(close(pair[1]) == 0);
-	{
-		struct pollfd end_of_file = {.fd = pair[0], .events = POLLIN};
-
-		cr_assert(poll(&end_of_file, 1, 2000) == 1 && (end_of_file.revents & POLLHUP) != 0);
-	}
 	end(&play);
+}
+
+/* A TCP socket whose last close(2) waits a minute for a peer that does not read. */
+static int lingering_socket(int *ret_listener)
+{
+	const struct linger linger = {.l_onoff = 1, .l_linger = 60};
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	socklen_t length = sizeof(address);
+	static char data[65536];
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	*ret_listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	cr_assert(fd >= 0 && *ret_listener >= 0);
+	cr_assert(bind(*ret_listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+		  listen(*ret_listener, 1) == 0 &&
+		  getsockname(*ret_listener, (struct sockaddr *)&address, &length) == 0);
+	cr_assert(connect(fd, (struct sockaddr *)&address, length) == 0);
+	cr_assert(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
+	while (send(fd, data, sizeof(data), MSG_DONTWAIT) > 0)
+		continue;
+	return fd;
+}
+
+/* Requests that fail, until it takes no more because nobody reads its answers. Their number. */
+static uint64_t send_until_full(struct play *play)
+{
+	struct sp_launcher_command command = {.header.type = SP_LAUNCHER_KILL, .slot = 77};
+	uint64_t accepted = 0;
+
+	cr_assert(fcntl(play->fd, F_SETFL, O_NONBLOCK) == 0);
+	for (int idle = 0; idle < 100;) {
+		command.header.request = play->requests + 1 + accepted;
+		if (sp_msg_send(play->fd, &command, sizeof(command), NULL, 0) == 0) {
+			accepted++;
+			idle = 0;
+		} else {
+			idle++;
+			(void)usleep(2000);
+		}
+		cr_assert(accepted < 100000, "it reads without end");
+	}
+	cr_assert(fcntl(play->fd, F_SETFL, 0) == 0);
+	return accepted;
+}
+
+static void end_of_launcher(struct play *play, const struct play_sandbox *sandbox)
+{
+	int status;
+
+	cr_assert(play_wait_end(sandbox->pidfd, 2000));
+	cr_assert(waitpid(play->launcher, &status, 0) == play->launcher);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	cr_assert(!play_has_cgroups(play));
+	play_clean(play);
+}
+
+/* A daemon that sends some is not ours: nothing is killed later because of what it sent. */
+Test(launcher_protocol, ends_with_all_at_a_descriptor_that_lingers)
+{
+	struct sp_launcher_command record = {.header.type = SP_LAUNCHER_KILL};
+	struct play_sandbox sandbox;
+	struct play play;
+	int listener;
+	int fd;
+
+	begin(&play);
+	play_ready(&play, 0, &sandbox);
+	fd = lingering_socket(&listener);
+	/* Behind one that is in order. */
+	(void)play_command(&play, SP_LAUNCHER_FREEZE, sandbox.slot, sandbox.serial, 1);
+	cr_assert(sp_msg_send(play.fd, &record, sizeof(record), &fd, 1) == 0);
+	cr_assert(close(fd) == 0);
+	end_of_launcher(&play, &sandbox);
+	cr_assert(close(play.fd) == 0 && close(listener) == 0);
+}
+
+/* Plays a daemon that dies with requests unread; the last of them brings descriptors. */
+SP_NORETURN static void die_behind_a_full_queue(struct play *play, int report_fd, int lingering_fd)
+{
+	struct sp_launcher_command record = {.header.type = SP_LAUNCHER_KILL};
+	struct play_sandbox sandbox;
+	struct play_answer answer;
+	pid_t pids[2];
+	int fds[2];
+
+	begin(play);
+	play_ready(play, 0, &sandbox);
+	(void)send_until_full(play);
+	fds[0] = play->fd; /* while it lies there no end of file can come */
+	fds[1] = lingering_fd;
+	/* It reads one request an answer that we take, which is fewer than are in the queue. */
+	MUST(fcntl(play->fd, F_SETFL, O_NONBLOCK) == 0);
+	for (int taken = 0; sp_msg_send(play->fd, &record, sizeof(record), fds, 2) != 0; taken++) {
+		MUST(taken < 250);
+		play_receive(play, &answer);
+		(void)usleep(1000);
+	}
+	pids[0] = play->launcher;
+	pids[1] = play_pid(sandbox.pidfd);
+	MUST(sp_write_all(report_fd, pids, sizeof(pids)) == 0);
+	(void)pause();
+	_exit(1);
+}
+
+Test(launcher_protocol, ends_with_a_daemon_whose_socket_stays_open)
+{
+	struct play play;
+	pid_t pids[2];
+	int pidfds[2];
+	int report[2];
+	int listener;
+	pid_t daemon;
+	int fd;
+
+	cr_assert(pipe2(report, O_CLOEXEC) == 0);
+	fd = lingering_socket(&listener);
+	daemon = fork();
+	cr_assert(daemon >= 0);
+	if (daemon == 0)
+		die_behind_a_full_queue(&play, report[1], fd);
+	cr_assert(close(fd) == 0 && close(report[1]) == 0);
+	cr_assert(sp_read_all(report[0], pids, sizeof(pids)) == (ssize_t)sizeof(pids));
+	for (size_t i = 0; i < SP_ARRAY_SIZE(pids); i++)
+		pidfds[i] = pidfd_open(pids[i], 0);
+	cr_assert(pidfds[0] >= 0 && pidfds[1] >= 0);
+	cr_assert(kill(daemon, SIGKILL) == 0 && waitpid(daemon, NULL, 0) == daemon);
+	cr_assert(play_wait_end(pidfds[1], 2000), "the sandbox lives on");
+	cr_assert(play_wait_end(pidfds[0], 5000), "the launcher lives on");
+	cr_assert(close(listener) == 0);
 }
 
 Test(launcher_protocol, says_hello_first_and_once)
@@ -216,26 +336,13 @@ Test(launcher_protocol, reads_no_more_than_it_can_answer)
 	struct play play;
 	struct play_answer answer;
 	struct play_sandbox sandbox;
-	struct sp_launcher_command command = {.header.type = SP_LAUNCHER_KILL, .slot = 77};
-	uint64_t accepted = 0;
+	uint64_t accepted;
 	uint64_t first;
 
 	begin(&play);
 	play_ready(&play, 0, &sandbox);
 	first = play.requests + 1;
-	cr_assert(fcntl(play.fd, F_SETFL, O_NONBLOCK) == 0);
-	for (int idle = 0; idle < 100;) {
-		command.header.request = first + accepted;
-		if (sp_msg_send(play.fd, &command, sizeof(command), NULL, 0) == 0) {
-			accepted++;
-			idle = 0;
-		} else {
-			idle++;
-			(void)usleep(2000);
-		}
-		cr_assert(accepted < 100000, "it reads without end");
-	}
-	cr_assert(fcntl(play.fd, F_SETFL, 0) == 0);
+	accepted = send_until_full(&play);
 	play.requests += accepted;
 	for (uint64_t i = 0; i < accepted; i++) {
 		play_receive(&play, &answer);
