@@ -6,6 +6,7 @@
  * by the launcher), closes everything but the four below, waits for one byte of GO on the control
  * socket (the launcher has written the id maps), becomes id 0 of its namespace, sets
  * PDEATHSIG = SIGKILL, checks with the life pipe that the launcher still lives, and execs init.
+ * Signal dispositions are the default: the launcher saw to it when it started.
  *
  *	fd 3  control socket (SOCK_SEQPACKET); the other end goes to sandpoold
  *	fd 4  boot record: sealed, read-only memfd, one per pool

@@ -86,14 +86,11 @@ static int own_descriptors(void)
 	return 0;
 }
 
-/* Default dispositions, everything blocked: SIGCHLD comes through a signalfd, and children start
- * from what init has. */
+/* Everything blocked: SIGCHLD comes through a signalfd. Dispositions are the default already. */
 static int own_signals(void)
 {
 	sigset_t all;
 
-	for (int number = 1; number < NSIG; number++)
-		(void)signal(number, SIG_DFL); /* SIGKILL, SIGSTOP and glibc's own refuse */
 	(void)sigfillset(&all);
 	return sigprocmask(SIG_SETMASK, &all, NULL) == 0 ? 0 : -errno;
 }
