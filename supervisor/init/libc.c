@@ -426,14 +426,14 @@ int ioctl(int fd, unsigned long request, ...)
 }
 
 /* Nothing is ever created by open(2) here: no mode. */
-int openat(int dir_fd, const char *path, int flags, ...)
+int openat(int dir_fd, const char *path, int flags, ...) /* ban-ok: the definition */
 {
-	return CALL(RAW4(SYS_openat, dir_fd, path, flags, 0)); /* ban-ok: the callers' flags */
+	return CALL(RAW4(SYS_openat, dir_fd, path, flags, 0));
 }
 
-int open(const char *path, int flags, ...)
+int open(const char *path, int flags, ...) /* ban-ok: the definition */
 {
-	return openat(AT_FDCWD, path, flags); /* ban-ok: the callers' flags */
+	return CALL(RAW4(SYS_openat, AT_FDCWD, path, flags, 0));
 }
 
 ssize_t read(int fd, void *buffer, size_t size)
@@ -682,7 +682,7 @@ int poll(struct pollfd *items, nfds_t count, int wait_ms)
 	return CALL(RAW5(SYS_ppoll, items, count, wait_ms < 0 ? NULL : &wait, NULL, KERNEL_SIGSET));
 }
 
-int socket(int family, int type, int protocol)
+int socket(int family, int type, int protocol) /* ban-ok: the definition */
 {
 	return CALL(RAW3(SYS_socket, family, type, protocol));
 }
