@@ -1,0 +1,230 @@
+"""One fault of the way to Redis per test: cables, single commands, a master that changes.
+
+As test_redis_faults.py, with the fault between the daemons and Redis instead of in it.
+"""
+
+import contextlib
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+
+import cluster as c  # noqa: E402
+import redis_proxy  # noqa: E402
+from fault_case import BROKEN, CONFIG, MAX_IDLE, ClusterCase  # noqa: E402
+from sandpool_test import limit, main, wait_until  # noqa: E402
+
+# Everything that a daemon asks of Redis.
+COMMANDS = ("sandpool_v1_register", "sandpool_v1_heartbeat", "sandpool_v1_publish",
+            "sandpool_v1_update", "sandpool_v1_resync", "sandpool_v1_acquire", "sandpool_v1_info",
+            "sandpool_v1_reap", "role", "ping", "client", "function", "subscribe", "config")
+
+
+class Cables(ClusterCase):
+    def test_redis_cut_off_half_open_b136(self):
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            cluster.redis_host.cut()
+            watch.outage()
+            time.sleep(3)
+            # Nothing was closed by anybody, yet the daemons know.
+            for daemon in cluster.daemons.values():
+                self.assertEqual(daemon.metric_sum("sandpool_store_up"), 0)
+            watch.outage()
+            cluster.redis_host.join()
+            watch.recovered()
+
+    def test_one_host_cut_off(self):
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            cluster.hosts["b"].cut()
+            time.sleep(6)
+            # Past the host's deadline nothing of it is dispensed, and the other one has its share.
+            wait_until(lambda: cluster.daemons["a"].pool()["idle"] == MAX_IDLE, 5, "a has it all")
+            for _ in range(3):
+                box = watch.client.acquire()
+                self.assertEqual(box.owner, "a")
+                box.release()
+            # It may hold its last share, no more.
+            self.assertLessEqual(cluster.daemons["b"].pool()["idle"], MAX_IDLE // 2)
+            watch.local("b", cluster.daemons["b"])
+            cluster.hosts["b"].join()
+            watch.recovered()
+
+    def test_a_slow_link_is_no_outage(self):
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            if cluster.network.impairments is None:
+                self.skipTest("neither netem nor /dev/net/tun")
+            cluster.redis_host.impair(delay_ms=100, jitter_ms=20)
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                for daemon in cluster.daemons.values():
+                    self.assertEqual(daemon.metric_sum("sandpool_store_up"), 1)
+                watch.client.acquire().release()
+            cluster.redis_host.repair()
+            watch.recovered()
+
+    def test_a_link_slower_than_the_command_timeout(self):
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            if cluster.network.impairments is None:
+                self.skipTest("neither netem nor /dev/net/tun")
+            cluster.redis_host.impair(delay_ms=800)
+            time.sleep(3)
+            watch.outage()
+            cluster.redis_host.repair()
+            watch.recovered()
+
+    def test_a_link_that_loses_a_fifth(self):
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            if cluster.network.impairments is None:
+                self.skipTest("neither netem nor /dev/net/tun")
+            cluster.redis_host.impair(loss=0.2, seed=7)
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                watch.outage()
+                with contextlib.suppress(*BROKEN):
+                    c.Client(cluster, timeout=3.0).acquire().release()
+            cluster.redis_host.repair()
+            watch.recovered()
+
+    def test_a_link_that_flaps(self):
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            for number in range(10):
+                cluster.redis_host.cut()
+                time.sleep(0.15 * (number % 4))
+                cluster.redis_host.join()
+                time.sleep(0.1 * (number % 3))
+            watch.recovered()
+
+
+class Commands(ClusterCase):
+    """Each command in turn is broken at each place where it can break (b139, b150)."""
+
+    def each(self, action, times=3, seconds=0.0):
+        with self.cluster(proxy=True) as cluster, self.watch(cluster) as watch:
+            for name in COMMANDS:
+                with self.subTest(command=name):
+                    cluster.proxy.on(name, action, times=times, seconds=seconds)
+                    # Makes each of them be asked: a new connection, a take, a release.
+                    cluster.proxy.drop_all()
+                    watch.local("a", cluster.daemons["a"])
+                    watch.local("b", cluster.daemons["b"])
+                    watch.recovered(within=8)
+                    cluster.proxy.clear()
+                    cluster.wait_idle(MAX_IDLE)
+            for name in ("sandpool_v1_register", "sandpool_v1_heartbeat", "sandpool_v1_publish",
+                         "sandpool_v1_update", "sandpool_v1_resync"):
+                self.assertGreater(cluster.proxy.broken[name], 0, f"{name} was never broken")
+
+    @limit(300)
+    def test_never_sent(self):
+        self.each(redis_proxy.REFUSE)
+
+    @limit(300)
+    def test_done_and_answer_lost_b139(self):
+        self.each(redis_proxy.LOSE_REPLY)
+
+    @limit(300)
+    def test_no_answer_and_no_end(self):
+        self.each(redis_proxy.HANG, times=1)
+
+    @limit(300)
+    def test_answer_just_too_late(self):
+        self.each(redis_proxy.DELAY, times=1, seconds=1.3)
+
+    @limit(300)
+    def test_refused(self):
+        self.each(redis_proxy.ERROR)
+
+    def test_events_never_arrive_b149(self):
+        """The channel is a hint, the tick is the truth."""
+        with self.cluster(proxy=True) as cluster, self.watch(cluster) as watch:
+            cluster.proxy.on("subscribe", redis_proxy.SWALLOW, times=10 ** 6)
+            cluster.proxy.drop_all()
+            watch.recovered()
+            self.assertEqual(cluster.fcall("resize", 2, -1, 0)[0], "OK")
+            cluster.wait_idle(2, timeout=3)
+            box = watch.client.acquire()
+            watch.client.fcall("release", c.lease_of(box.secret))
+            wait_until(lambda: box.claim().status in (404, 410), 3, "the release is carried out")
+            cluster.fcall("resize", MAX_IDLE, -1, 0)
+            cluster.proxy.clear()
+            cluster.proxy.drop_all()
+            watch.recovered()
+
+    def test_hot_path_scans_nothing_b145(self):
+        with self.cluster(proxy=True) as cluster, self.watch(cluster) as watch:
+            with contextlib.closing(cluster.redis.connect()) as monitor:
+                monitor.send("MONITOR")
+                for _ in range(5):
+                    watch.client.acquire().release()
+                time.sleep(2)
+                cluster.redis.call("PING")
+                lines = self.monitored(monitor)
+            self.assertGreater(len(lines), 20)
+            for word in ("KEYS", "SCAN", "SMEMBERS"):
+                self.assertFalse([line for line in lines if f'"{word.lower()}"' in line.lower()],
+                                 word)
+
+    @staticmethod
+    def monitored(connection):
+        lines = []
+        while not lines or '"PING"' not in lines[-1]:
+            lines.append(str(connection.receive()))
+        return lines
+
+
+class Failover(ClusterCase):
+    @contextlib.contextmanager
+    def replicated(self):
+        """Daemons that find the master by Sentinel, and a replica of it."""
+        with c.Cluster(2, config=CONFIG) as cluster:
+            replica = c.RedisServer(
+                cluster.network.host("replica"), f"{cluster.directory}/replica",
+                config=[f"replicaof {cluster.redis_host.address} {c.REDIS_PORT}"])
+            cluster.redis.start()
+            cluster.own(replica).start()
+            sentinels = c.Sentinels(cluster, cluster.redis)
+            wait_until(sentinels.settled, 20, "the sentinels know each other", interval=0.1)
+            for daemon in cluster.daemons.values():
+                daemon.write_config({"store": sentinels.url})
+            cluster.start()
+            yield cluster, replica, sentinels
+
+    @staticmethod
+    def switch(cluster, replica):
+        """From here on the harness asks and clients use the other server."""
+        old = cluster.redis
+        cluster.own(old)
+        cluster.redis, cluster.redis_host = replica, replica.host
+
+    @limit(180)
+    def test_master_killed(self):
+        with self.replicated() as (cluster, replica, sentinels), self.watch(cluster) as watch:
+            held = [watch.client.acquire() for _ in range(3)]
+            cluster.redis.kill()
+            watch.outage()
+            address = (replica.host.address, c.REDIS_PORT)
+            wait_until(lambda: sentinels.master() == address, 20, "the replica became the master")
+            self.switch(cluster, replica)
+            watch.recovered()
+            for box in held:
+                self.assertEqual(box.shell("echo mine").json["stdout"], "mine\n")
+                box.release()
+
+    @limit(180)
+    def test_old_master_comes_back_as_a_replica_b138(self):
+        with self.replicated() as (cluster, replica, sentinels), self.watch(cluster) as watch:
+            old = cluster.redis
+            old.pause()
+            address = (replica.host.address, c.REDIS_PORT)
+            wait_until(lambda: sentinels.master() == address, 20, "the replica became the master")
+            old.resume()
+            self.switch(cluster, replica)
+            watch.recovered()
+            wait_until(lambda: "role:slave" in old.call("INFO", "replication"), 20,
+                       "the old master follows")
+            watch.recovered()
+
+
+if __name__ == "__main__":
+    main()
