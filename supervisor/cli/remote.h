@@ -24,6 +24,7 @@ struct sp_cli_redis_settings {
 	const char *ca_file;
 	const char *cert_file;
 	const char *key_file;
+	const char *server_name;
 	const char *prefix;
 };
 

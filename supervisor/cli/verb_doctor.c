@@ -220,6 +220,7 @@ static int run(struct sp_cli *cli)
 	sp_cli_doctor_namespaces(doctor);
 	sp_cli_doctor_cgroups(doctor);
 	sp_cli_doctor_host(doctor);
+	sp_cli_doctor_redis(doctor);
 	sp_cli_doctor_daemon(doctor);
 	sp_buf_init(&out, OUTPUT_MAX);
 	if (cli->json)

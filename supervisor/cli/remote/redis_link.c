@@ -105,6 +105,7 @@ int sp_cli_link_open(const struct sp_cli_redis_settings *settings,
 		.ca_file = settings->ca_file,
 		.cert_file = settings->cert_file,
 		.key_file = settings->key_file,
+		.server_name = settings->server_name,
 		.client_name = CLIENT_NAME,
 		.seed = (uint64_t)sp_clock_boot_ns(),
 	};
