@@ -57,12 +57,32 @@ struct sp_config_pool {
 	size_t bind_root_count;
 	char **images;
 	size_t image_count;
-	char *seccomp_profile; /* path of an OCI JSON profile, NULL = built in */
-	char *seccomp_digest;  /* of its contents: a changed profile is another sandbox */
+	char *seccomp_profile;  /* path of an OCI JSON profile, NULL = built in */
+	char *seccomp_digest;   /* of its contents: a changed profile is another sandbox */
+	uint64_t spec_revision; /* orders specs among the hosts of a store */
+};
+
+/* How to reach a Redis store; strings are NULL where nothing is set. Files are absolute paths or
+ * names of credentials. */
+struct sp_config_redis {
+	char *user;
+	char *password_file;
+	char *sentinel_password_file;
+	char *ca_file;
+	char *cert_file;
+	char *key_file;
+	char *server_name;
+	char *prefix;
+	int64_t command_timeout_ms;
+	int64_t keepalive_ms;
 };
 
 struct sp_config {
 	char *store; /* "memory" or a URL */
+	struct sp_config_redis redis;
+	char *host;      /* "": the machine's host name */
+	char *advertise; /* "": derived from listen */
+	uint32_t capacity;
 	char *listen[SP_CONFIG_LISTEN_MAX];
 	size_t listen_count;
 	char *instance;
@@ -124,6 +144,13 @@ int sp_config_reference(struct sp_buf *out);
  * never 0. */
 uint64_t sp_config_spec_generation(const struct sp_config *config,
 				   const struct sp_config_pool *pool);
+
+#define SP_CONFIG_DIGEST_LEN 16
+
+/* The same for all hosts that share a store: equal where sandboxes are interchangeable although the
+ * builds may differ. Hex, with a NUL. */
+void sp_config_spec_digest(const struct sp_config_pool *pool,
+			   char ret_digest[SP_CONFIG_DIGEST_LEN + 1]);
 
 /* Units. "10m", "1h30m", "500ms", "60s" → ms; a bare number is refused except 0.
  * "512MiB", "64KiB", "1GiB", "1000B" → bytes; k/M/G without "iB" are refused with a hint.

@@ -137,7 +137,7 @@ int sp_config_write_value(const struct sp_schema_key *key, const void *base, boo
 		return write_strings(key, base, out);
 	case SP_SCHEMA_BINDS:
 		return write_binds(key, base, out);
-	case SP_SCHEMA_LIMITS:
+	case SP_SCHEMA_SECTION:
 	case SP_SCHEMA_POOLS: /* objects: the caller walks their scopes */
 		break;
 	}
@@ -163,9 +163,9 @@ static int write_scope(const struct sp_schema_scope *scope, const void *base, bo
 				       key->name);
 		if (status < 0)
 			break;
-		if (key->type == SP_SCHEMA_LIMITS)
-			status = write_scope(&sp_schema_scopes[SP_SCHEMA_POOL_LIMITS], base,
-					     with_secrets, depth + 1, out);
+		if (key->type == SP_SCHEMA_SECTION)
+			status = write_scope(&sp_schema_scopes[key->section], base, with_secrets,
+					     depth + 1, out);
 		else if (key->type == SP_SCHEMA_POOLS)
 			status = write_pools(base, with_secrets, out);
 		else

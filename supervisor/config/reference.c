@@ -42,7 +42,7 @@ static const char *type_text(const struct sp_schema_key *key)
 		return "list of strings";
 	case SP_SCHEMA_BINDS:
 		return "list";
-	case SP_SCHEMA_LIMITS:
+	case SP_SCHEMA_SECTION:
 	case SP_SCHEMA_POOLS:
 		return "object";
 	}
@@ -100,7 +100,7 @@ static int write_default(const struct sp_schema_key *key, const void *base, stru
 {
 	int status;
 
-	if (key->type == SP_SCHEMA_LIMITS || key->type == SP_SCHEMA_POOLS)
+	if (key->type == SP_SCHEMA_SECTION || key->type == SP_SCHEMA_POOLS)
 		return 0;
 	status = sp_buf_printf(out, "`");
 	if (status == 0)
@@ -148,6 +148,8 @@ int sp_config_reference(struct sp_buf *out)
 		status = sp_config_set_defaults(&sp_schema_scopes[SP_SCHEMA_POOL], &pool);
 	if (status == 0)
 		status = write_table(&sp_schema_scopes[SP_SCHEMA_GLOBAL], &config, out);
+	if (status == 0)
+		status = write_table(&sp_schema_scopes[SP_SCHEMA_REDIS], &config, out);
 	if (status == 0)
 		status = write_table(&sp_schema_scopes[SP_SCHEMA_POOL], &pool, out);
 	if (status == 0)

@@ -20,6 +20,7 @@ static const char *const backend_words[] = {"namespace", "direct", NULL};
 static const char *const network_words[] = {"none", "host", NULL};
 
 #define GLOBAL(member) .offset = offsetof(struct sp_config, member)
+#define REDIS(member)  .offset = offsetof(struct sp_config, redis.member)
 #define POOL(member)   .offset = offsetof(struct sp_config_pool, member)
 #define POLICY(member) .offset = offsetof(struct sp_config_pool, policy.member)
 
@@ -30,7 +31,36 @@ static const struct sp_schema_key global_keys[] = {
 	 GLOBAL(store),
 	 .check = sp_check_store,
 	 .fallback = "\"memory\"",
-	 .help = "Where hosts find each other. `memory`: this host alone."},
+	 .help = "Where hosts find each other. `memory`: this host alone. Redis 7 or Valkey: "
+		 "`redis://[user@]host[:6379][/db]`, `rediss://…` (TLS), `unix:///path[?db=N]`, "
+		 "`redis+sentinel://host[:26379][,host…]/master-name[/db]`, `rediss+sentinel://…`. "
+		 "A "
+		 "password has its place in a file."},
+	{.name = "redis",
+	 .type = SP_SCHEMA_SECTION,
+	 .section = SP_SCHEMA_REDIS,
+	 .help = "See below."},
+	{.name = "host",
+	 .type = SP_SCHEMA_STRING,
+	 GLOBAL(host),
+	 .check = sp_check_host_id,
+	 .fallback = "\"\"",
+	 .help = "Name of this host among those that share the store; different for each. `\"\"`: "
+		 "the host name of the machine."},
+	{.name = "advertise",
+	 .type = SP_SCHEMA_STRING,
+	 GLOBAL(advertise),
+	 .check = sp_check_advertise,
+	 .fallback = "\"\"",
+	 .help = "Where clients of other hosts reach this daemon, written as in `listen`. `\"\"`: "
+		 "the first `tls://` or `tcp://` address of `listen`, else its first."},
+	{.name = "capacity",
+	 .type = SP_SCHEMA_U32,
+	 GLOBAL(capacity),
+	 .min = 1,
+	 .max = 1000000,
+	 .fallback = "1",
+	 .help = "Weight of this host when the hosts of a store share `max_idle`."},
 	{.name = "listen",
 	 .type = SP_SCHEMA_STRINGS,
 	 .flags = SP_SCHEMA_F_INLINE,
@@ -171,6 +201,79 @@ static const struct sp_schema_key global_keys[] = {
 	 .list_max = SP_TABLE_POOLS_MAX,
 	 .check = sp_check_name,
 	 .help = "The pools by name, at most 64. Absent: one pool `default` with all defaults."},
+};
+
+static const struct sp_schema_key redis_keys[] = {
+	{.name = "user",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(user),
+	 .check = sp_check_redis_user,
+	 .fallback = "\"\"",
+	 .help = "ACL user. `\"\"`: the one of the URL, else `default`."},
+	{.name = "password_file",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(password_file),
+	 .check = sp_check_secret_file,
+	 .fallback = "\"\"",
+	 .help = "File with its password, read by `user` of the top level at each connect. An "
+		 "absolute path, or the name of a systemd credential; so are the others."},
+	{.name = "sentinel_password_file",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(sentinel_password_file),
+	 .check = sp_check_secret_file,
+	 .fallback = "\"\"",
+	 .help = "The same for the sentinels."},
+	{.name = "ca_file",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(ca_file),
+	 .check = sp_check_secret_file,
+	 .fallback = "\"\"",
+	 .help = "PEM certificates that the server's is checked against. `\"\"`: the system's."},
+	{.name = "cert_file",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(cert_file),
+	 .check = sp_check_secret_file,
+	 .fallback = "\"\"",
+	 .help = "PEM certificate that we show."},
+	{.name = "key_file",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(key_file),
+	 .check = sp_check_secret_file,
+	 .fallback = "\"\"",
+	 .help = "Its PEM private key."},
+	{.name = "server_name",
+	 .type = SP_SCHEMA_STRING,
+	 .flags = SP_SCHEMA_F_NULLABLE,
+	 REDIS(server_name),
+	 .check = sp_check_server_name,
+	 .fallback = "\"\"",
+	 .help = "Name that the server's certificate must have. `\"\"`: the host of the URL."},
+	{.name = "prefix",
+	 .type = SP_SCHEMA_STRING,
+	 REDIS(prefix),
+	 .check = sp_check_prefix,
+	 .fallback = "\"sandpool\"",
+	 .help = "Begin of all keys; hosts with another one do not meet."},
+	{.name = "command_timeout",
+	 .type = SP_SCHEMA_DURATION,
+	 REDIS(command_timeout_ms),
+	 .min = 10,
+	 .max = 60 * SP_MS_PER_S,
+	 .fallback = "\"1s\"",
+	 .help = "A command without an answer closes the connection after this."},
+	{.name = "keepalive",
+	 .type = SP_SCHEMA_DURATION,
+	 REDIS(keepalive_ms),
+	 .min = 100,
+	 .max = 60 * SP_MS_PER_S,
+	 .fallback = "\"3s\"",
+	 .help = "A dead connection is noticed within this."},
 };
 
 static const struct sp_schema_key pool_keys[] = {
@@ -363,7 +466,20 @@ static const struct sp_schema_key pool_keys[] = {
 	 .check = sp_check_hostname,
 	 .fallback = "\"sandbox\"",
 	 .help = "Host name inside."},
-	{.name = "limits", .type = SP_SCHEMA_LIMITS, .help = "See below."},
+	{.name = "limits",
+	 .type = SP_SCHEMA_SECTION,
+	 .section = SP_SCHEMA_POOL_LIMITS,
+	 .help = "See below."},
+	{.name = "spec_revision",
+	 .type = SP_SCHEMA_U64,
+	 POOL(spec_revision),
+	 .min = 1,
+	 .max = INT64_C(1) << 52,
+	 .zero = "the first",
+	 .fallback = "0",
+	 .help = "Orders what a sandbox is made of among the hosts of a store: raise it with every "
+		 "change of that. A host with a lower one, or with the same one and other "
+		 "contents, makes no sandboxes."},
 	{.name = "default_timeout",
 	 .type = SP_SCHEMA_DURATION,
 	 POOL(default_timeout_ms),
@@ -503,17 +619,21 @@ static const struct sp_schema_key limit_keys[] = {
 };
 
 _Static_assert(SP_ARRAY_SIZE(global_keys) <= 64 && SP_ARRAY_SIZE(pool_keys) <= 64 &&
-		       SP_ARRAY_SIZE(limit_keys) <= 64,
+		       SP_ARRAY_SIZE(redis_keys) <= 64 && SP_ARRAY_SIZE(limit_keys) <= 64,
 	       "faults are tracked in a bit mask");
 
 const struct sp_schema_scope sp_schema_scopes[SP_SCHEMA_SCOPES] = {
-	[SP_SCHEMA_GLOBAL] = {SP_SCHEMA_GLOBAL, "Top level", NULL, global_keys,
+	[SP_SCHEMA_GLOBAL] = {SP_SCHEMA_GLOBAL, "Top level", "the top level", NULL, global_keys,
 			      SP_ARRAY_SIZE(global_keys)},
-	[SP_SCHEMA_POOL] = {SP_SCHEMA_POOL, "pools.NAME",
+	[SP_SCHEMA_REDIS] = {SP_SCHEMA_REDIS, "redis", "the section redis",
+			     "How to reach the store when it is a Redis. A change needs a restart.",
+			     redis_keys, SP_ARRAY_SIZE(redis_keys)},
+	[SP_SCHEMA_POOL] = {SP_SCHEMA_POOL, "pools.NAME", "a pool",
 			    "A name has 1 to 63 characters of `a-z 0-9 . _ -` and begins with a "
 			    "letter or digit.",
 			    pool_keys, SP_ARRAY_SIZE(pool_keys)},
-	[SP_SCHEMA_POOL_LIMITS] = {SP_SCHEMA_POOL_LIMITS, "pools.NAME.limits", NULL, limit_keys,
+	[SP_SCHEMA_POOL_LIMITS] = {SP_SCHEMA_POOL_LIMITS, "pools.NAME.limits",
+				   "the limits of a pool", NULL, limit_keys,
 				   SP_ARRAY_SIZE(limit_keys)},
 };
 

@@ -19,7 +19,7 @@ enum sp_schema_type {
 	SP_SCHEMA_STRING,   /* char * */
 	SP_SCHEMA_STRINGS,  /* char ** and size_t, or char *[list_max] and size_t (INLINE) */
 	SP_SCHEMA_BINDS,    /* struct sp_config_bind_root * and size_t */
-	SP_SCHEMA_LIMITS,   /* an object of scope LIMITS, stored in the pool itself */
+	SP_SCHEMA_SECTION,  /* an object of the scope `section`, stored in the struct itself */
 	SP_SCHEMA_POOLS,    /* an object of pools */
 };
 
@@ -41,7 +41,8 @@ struct sp_schema_key {
 	uint32_t count_offset; /* lists */
 	uint32_t list_max;
 	uint32_t word_size;
-	int64_t min; /* whole numbers, durations (ms), sizes (bytes) */
+	uint32_t section; /* SECTION: enum sp_schema_scope_kind */
+	int64_t min;      /* whole numbers, durations (ms), sizes (bytes) */
 	int64_t max;
 	double real_min;
 	double real_max;
@@ -54,14 +55,20 @@ struct sp_schema_key {
 	const char *help;
 };
 
-enum sp_schema_scope_kind { SP_SCHEMA_GLOBAL, SP_SCHEMA_POOL, SP_SCHEMA_POOL_LIMITS };
+enum sp_schema_scope_kind {
+	SP_SCHEMA_GLOBAL,
+	SP_SCHEMA_REDIS,
+	SP_SCHEMA_POOL,
+	SP_SCHEMA_POOL_LIMITS
+};
 
-#define SP_SCHEMA_SCOPES 3u
+#define SP_SCHEMA_SCOPES 4u
 #define SP_SIZE_AUTO     UINT64_MAX
 
 struct sp_schema_scope {
 	enum sp_schema_scope_kind kind;
 	const char *title; /* of the reference page */
+	const char *place; /* in messages */
 	const char *intro;
 	const struct sp_schema_key *keys;
 	size_t count; /* ≤ 64: faults are tracked in a bit mask */
@@ -111,6 +118,11 @@ const char *sp_check_image(const char *text);
 const char *sp_check_listen(const char *text);
 const char *sp_check_root(const char *text);
 const char *sp_check_store(const char *text);
+const char *sp_check_advertise(const char *text);
+const char *sp_check_server_name(const char *text);
+const char *sp_check_host_id(const char *text);
+const char *sp_check_prefix(const char *text);
+const char *sp_check_redis_user(const char *text);
 const char *sp_check_api_key(const char *text);
 const char *sp_check_digest(const char *text);
 /* Of a valid address: does it leave the machine, is it TCP, is it TLS? */

@@ -8,6 +8,9 @@
  */
 #include "supervisor/config/reader.h"
 
+#include "supervisor/init/protocol.h"
+
+#include <stdio.h>
 #include <string.h>
 
 uint64_t sp_config_hash(uint64_t hash, const void *data, size_t len)
@@ -56,7 +59,7 @@ static size_t value_size(const struct sp_schema_key *key)
 	case SP_SCHEMA_STRING:
 	case SP_SCHEMA_STRINGS:
 	case SP_SCHEMA_BINDS:
-	case SP_SCHEMA_LIMITS:
+	case SP_SCHEMA_SECTION:
 	case SP_SCHEMA_POOLS:
 		break;
 	}
@@ -71,8 +74,8 @@ static uint64_t hash_scope(uint64_t hash, enum sp_schema_scope_kind kind, const 
 		const struct sp_schema_key *key = &scope->keys[i];
 		const void *at = sp_schema_const_at(base, key->offset);
 
-		if (key->type == SP_SCHEMA_LIMITS)
-			hash = hash_scope(hash, SP_SCHEMA_POOL_LIMITS, base);
+		if (key->type == SP_SCHEMA_SECTION)
+			hash = hash_scope(hash, (enum sp_schema_scope_kind)key->section, base);
 		if (!(key->flags & SP_SCHEMA_F_SPEC))
 			continue;
 		hash = hash_text(hash, key->name);
@@ -95,4 +98,14 @@ uint64_t sp_config_spec_generation(const struct sp_config *config,
 	SP_UNUSED(config);
 	hash = hash_scope(hash, SP_SCHEMA_POOL, pool);
 	return hash != 0 ? hash : 1;
+}
+
+void sp_config_spec_digest(const struct sp_config_pool *pool,
+			   char ret_digest[SP_CONFIG_DIGEST_LEN + 1])
+{
+	const uint64_t protocol = SP_INIT_PROTOCOL_VERSION;
+	uint64_t hash = sp_config_hash(SP_CONFIG_HASH_START, &protocol, sizeof(protocol));
+
+	hash = hash_scope(hash, SP_SCHEMA_POOL, pool);
+	(void)snprintf(ret_digest, SP_CONFIG_DIGEST_LEN + 1, "%016llx", (unsigned long long)hash);
 }

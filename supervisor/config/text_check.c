@@ -15,6 +15,7 @@
 #define HOSTNAME_MAX 63u
 #define IMAGE_MAX    255u
 #define HOST_MAX     253u
+#define PREFIX_MAX   64u
 
 static const char alphanumeric[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
@@ -128,6 +129,14 @@ const char *sp_check_root(const char *text)
 	return sp_check_path(text);
 }
 
+/* "user:password@host" */
+static bool has_password(const char *address)
+{
+	const char *at = strchr(address, '@');
+
+	return *address != '/' && at && memchr(address, ':', (size_t)(at - address));
+}
+
 const char *sp_check_store(const char *text)
 {
 	static const char *const redis[] = {"redis://", "rediss://", "unix://", "redis+sentinel://",
@@ -135,10 +144,37 @@ const char *sp_check_store(const char *text)
 
 	if (strcmp(text, "memory") == 0)
 		return NULL;
+	/* What follows the scheme is read by redis/url.c, which says more. */
 	for (size_t i = 0; i < SP_ARRAY_SIZE(redis); i++)
 		if (strncmp(text, redis[i], strlen(redis[i])) == 0)
-			return "a Redis store is not supported by this build; use \"memory\"";
-	return "must be \"memory\"";
+			return has_password(text + strlen(redis[i]))
+				       ? "must not hold a password: name its file in "
+					 "'redis.password_file'"
+				       : NULL;
+	return "must be \"memory\" or begin with redis://, rediss://, unix://, redis+sentinel:// "
+	       "or rediss+sentinel://";
+}
+
+const char *sp_check_host_id(const char *text)
+{
+	return *text == '\0' ? NULL : sp_check_name(text);
+}
+
+const char *sp_check_prefix(const char *text)
+{
+	size_t len = strlen(text);
+
+	if (len == 0 || len > PREFIX_MAX || !made_of(text, len, "._-:"))
+		return "must be 1 to 64 letters, digits or . _ - :";
+	return NULL;
+}
+
+const char *sp_check_redis_user(const char *text)
+{
+	for (const char *at = text; *at != '\0'; at++)
+		if (*at <= ' ' || *at > '~')
+			return "must consist of printable ASCII characters without blanks";
+	return strlen(text) <= HOST_MAX ? NULL : "must have at most 253 characters";
 }
 
 const char *sp_check_api_key(const char *text)
@@ -244,6 +280,18 @@ const char *sp_check_listen(const char *text)
 	if (!port_valid(port))
 		return "must have a port from 1 to 65535";
 	return NULL;
+}
+
+const char *sp_check_advertise(const char *text)
+{
+	return *text == '\0' ? NULL : sp_check_listen(text);
+}
+
+const char *sp_check_server_name(const char *text)
+{
+	return *text == '\0' || (strlen(text) <= HOST_MAX && host_valid(text, false))
+		       ? NULL
+		       : "must be a host name or an IPv4 address";
 }
 
 /* Of a valid tcp:// or tls:// address. */

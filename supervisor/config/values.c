@@ -481,12 +481,13 @@ static bool read_binds(struct sp_config_reader *reader, const struct sp_schema_k
 
 /* ---- objects ---- */
 
-static bool read_limits(struct sp_config_reader *reader, json_t *value, void *base)
+static bool read_section(struct sp_config_reader *reader, const struct sp_schema_key *key,
+			 json_t *value, void *base)
 {
 	if (!json_is_object(value))
 		return wrong_type(reader, "an object", value);
-	sp_config_read_scope(reader, &sp_schema_scopes[SP_SCHEMA_POOL_LIMITS], value, base);
-	return reader->bad[SP_SCHEMA_POOL_LIMITS] == 0;
+	sp_config_read_scope(reader, &sp_schema_scopes[key->section], value, base);
+	return reader->bad[key->section] == 0;
 }
 
 static bool read_value(struct sp_config_reader *reader, const struct sp_schema_key *key,
@@ -512,8 +513,8 @@ static bool read_value(struct sp_config_reader *reader, const struct sp_schema_k
 		return read_strings(reader, key, value, base);
 	case SP_SCHEMA_BINDS:
 		return read_binds(reader, key, value, base);
-	case SP_SCHEMA_LIMITS:
-		return read_limits(reader, value, base);
+	case SP_SCHEMA_SECTION:
+		return read_section(reader, key, value, base);
 	case SP_SCHEMA_POOLS: /* read by read.c, after all other keys */
 		return true;
 	}
@@ -535,9 +536,7 @@ static void unknown_key(struct sp_config_reader *reader, const struct sp_schema_
 
 		if (key && !(key->flags & SP_SCHEMA_F_RESOLVED)) {
 			sp_config_fault_key(reader, name, "unknown key here, it belongs to %s",
-					    i == SP_SCHEMA_GLOBAL ? "the top level"
-					    : i == SP_SCHEMA_POOL ? "a pool"
-								  : "the limits of a pool");
+					    sp_schema_scopes[i].place);
 			return;
 		}
 	}
@@ -609,9 +608,9 @@ int sp_config_set_defaults(const struct sp_schema_scope *scope, void *base)
 		json_t *value;
 		bool valid;
 
-		if (key->type == SP_SCHEMA_LIMITS) {
-			reader.status = sp_config_set_defaults(
-				&sp_schema_scopes[SP_SCHEMA_POOL_LIMITS], base);
+		if (key->type == SP_SCHEMA_SECTION) {
+			reader.status =
+				sp_config_set_defaults(&sp_schema_scopes[key->section], base);
 			continue;
 		}
 		if (!key->fallback)
@@ -641,6 +640,8 @@ void sp_config_scope_done(const struct sp_schema_scope *scope, void *base)
 			strings_done(key, base);
 		} else if (key->type == SP_SCHEMA_BINDS) {
 			binds_done(key, base);
+		} else if (key->type == SP_SCHEMA_SECTION) {
+			sp_config_scope_done(&sp_schema_scopes[key->section], base);
 		}
 	}
 }

@@ -164,7 +164,8 @@ Test(config, the_dump_has_every_key_of_the_schema)
 	char *text = dump(config, false);
 	json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	json_t *pool = json_object_get(json_object_get(json, "pools"), "default");
-	json_t *const objects[] = {json, pool, json_object_get(pool, "limits")};
+	json_t *const objects[] = {json, json_object_get(json, "redis"), pool,
+				   json_object_get(pool, "limits")};
 
 	for (size_t i = 0; i < SP_SCHEMA_SCOPES; i++) {
 		cr_assert(json_object_size(objects[i]) == sp_schema_scopes[i].count);
@@ -207,8 +208,9 @@ Test(config, numbers_do_not_depend_on_the_locale)
 }
 
 /* What stands around an object of each scope. */
-static const char *const before[] = {"", "{\"pools\":{\"p\":", "{\"pools\":{\"p\":{\"limits\":"};
-static const char *const after[] = {"", "}}", "}}}"};
+static const char *const before[] = {
+	"", "{\"redis\":", "{\"pools\":{\"p\":", "{\"pools\":{\"p\":{\"limits\":"};
+static const char *const after[] = {"", "}", "}}", "}}}"};
 
 static const char *shown_zero(const struct sp_schema_key *key)
 {
@@ -656,10 +658,10 @@ Test(config, names_of_pools)
 	fault_has("{\"pools\": {}}", "must name at least one pool");
 }
 
-Test(config, a_redis_store_is_refused_without_showing_its_password)
+Test(config, a_redis_store_with_a_password_is_refused_without_showing_it) /* B-146 */
 {
 	static const char *const urls[] = {"redis://user:hunter2@h:6379/0", "rediss://:hunter2@h",
-					   "unix:///run/hunter2.sock"};
+					   "redis+sentinel://u:hunter2@h,i/m"};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(urls); i++) {
 		char text[128];
@@ -667,11 +669,62 @@ Test(config, a_redis_store_is_refused_without_showing_its_password)
 
 		snprintf(text, sizeof(text), "{\"store\": \"%s\"}", urls[i]);
 		message = parse_bad(text);
-		cr_assert_not_null(strstr(message, "not supported by this build"));
+		cr_assert_not_null(strstr(message, "redis.password_file"));
 		cr_assert_null(strstr(message, "hunter2"));
 		free(message);
 	}
-	fault_has("{\"store\": \"mysql://hunter2\"}", "must be \"memory\"\n");
+	fault_has("{\"store\": \"mysql://hunter2\"}", "must be \"memory\" or begin with");
+}
+
+Test(config, stores)
+{
+	static const char *const urls[] = {"redis://h:6379/0",
+					   "redis://user@h",
+					   "rediss://h",
+					   "unix:///run/redis.sock?db=1",
+					   "redis+sentinel://a:1,b:2/m/0",
+					   "rediss+sentinel://a/m"};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(urls); i++) {
+		char text[128];
+		struct sp_config *config;
+
+		snprintf(text, sizeof(text), "{\"store\": \"%s\"}", urls[i]);
+		config = parse_good(text);
+		cr_assert_str_eq(config->store, urls[i]);
+		cr_assert_str_eq(config->redis.prefix, "sandpool");
+		cr_assert(config->capacity == 1 && config->host[0] == '\0');
+		cr_assert(config->redis.command_timeout_ms == 1000 && !config->redis.password_file);
+		sp_config_free(config);
+	}
+	fault_has("{\"host\": \"Upper\"}", "host: 'Upper' must be 1 to 63 characters");
+	fault_has("{\"advertise\": \"host:1\"}", "advertise: 'host:1' must be unix:///path");
+	fault_has("{\"redis\": {\"prefix\": \"a{b}\"}}", "redis.prefix: 'a{b}' must be 1 to 64");
+	fault_has("{\"redis\": {\"password_file\": \"./pw\"}}", "redis.password_file: ");
+	fault_has("{\"prefix\": \"x\"}", "it belongs to the section redis");
+	fault_has("{\"redis\": \"x\"}", "redis: must be an object");
+}
+
+Test(config, the_digest_of_a_spec_counts_what_a_sandbox_is_made_of)
+{
+	static const char *const same[] = {"\"max_idle\": 3", "\"idle_timeout\": \"5h\"",
+					   "\"spec_revision\": 7", "\"images\": [\"x\"]"};
+	struct sp_config *base = parse_pool("");
+	struct sp_config *other = parse_pool("\"limits\": {\"pids\": 300}");
+	char first[SP_CONFIG_DIGEST_LEN + 1];
+	char second[SP_CONFIG_DIGEST_LEN + 1];
+
+	sp_config_spec_digest(&base->pools[0], first);
+	sp_config_spec_digest(&other->pools[0], second);
+	cr_assert(strlen(first) == SP_CONFIG_DIGEST_LEN && strcmp(first, second) != 0);
+	sp_config_free(other);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(same); i++) {
+		other = parse_pool(same[i]);
+		sp_config_spec_digest(&other->pools[0], second);
+		cr_assert_str_eq(first, second);
+		sp_config_free(other);
+	}
+	sp_config_free(base);
 }
 
 Test(config, roots)
