@@ -12,6 +12,9 @@
  * arm64. Stack protector and _FORTIFY_SOURCE work as with glibc.
  */
 #undef _FORTIFY_SOURCE /* the functions themselves, not their checked callers */
+#ifndef __clang__
+#pragma GCC optimize("no-tree-loop-distribute-patterns") /* memcpy's loop is no call of memcpy */
+#endif
 
 #include "supervisor/init/raw.h"
 
@@ -49,7 +52,8 @@
 int main(void);
 SP_NORETURN void init_libc_start(const uintptr_t *stack);
 SP_NORETURN void __stack_chk_fail(void);
-int __snprintf_chk(char *text, size_t size, int flag, size_t room, const char *format, ...);
+int __snprintf_chk(char *text, size_t size, int flag, size_t room, const char *format, ...)
+	__attribute__((format(printf, 5, 6)));
 void *__memcpy_chk(void *to, const void *from, size_t len, size_t room);
 void *__memset_chk(void *to, int byte, size_t len, size_t room);
 
