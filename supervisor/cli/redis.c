@@ -61,7 +61,7 @@ static const struct {
 	{"DESTROYED", SP_CODE_POOL_DESTROYED, "was destroyed"},
 	{"NOT_RUNNING", SP_CODE_POOL_NOT_RUNNING, "is draining, or was never started"},
 	{"TIMEOUT", SP_CODE_ACQUIRE_TIMEOUT, "had nothing before the deadline"},
-	{"LEASE_ENDED", SP_CODE_LEASE_ENDED, "says that this lease has ended"},
+	{"LEASE_ENDED", SP_CODE_LEASE_ENDED, "has seen this lease end"},
 	{"LEASE_MISMATCH", SP_CODE_LEASE_MISMATCH, "knows this lease with other parameters"},
 	{"NOT_FOUND", SP_CODE_NOT_FOUND, "has no such lease or host"},
 	{"STALE", SP_CODE_CONFLICT, "was changed by somebody else meanwhile"},

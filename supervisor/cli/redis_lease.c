@@ -39,6 +39,14 @@ static int lease_of(const struct sp_cli *cli, const char *word, char *ret_lease,
 	return status < 0 ? sp_err_set(err, status, "derive a lease id") : 0;
 }
 
+static int refuse(const struct sp_cli_reply *reply, const char *pool, struct sp_err *err)
+{
+	char what[SP_POOL_NAME_MAX + 16];
+
+	(void)snprintf(what, sizeof(what), "pool '%s'", pool);
+	return sp_cli_redis_refusal(reply, what, err);
+}
+
 /* `wait` tells what became of a lease and queues nothing. With a deadline that never comes, so that
  * a ticket that is waiting is left alone. */
 static int look_up(struct sp_cli *cli, const char *pool, const char *lease,
@@ -62,7 +70,7 @@ int sp_cli_redis_locate(struct sp_cli *cli, const char *pool, const char *word,
 	if (status < 0)
 		return status;
 	if (sp_cli_reply_is(&reply, "LEASE_ENDED"))
-		status = sp_cli_redis_refusal(&reply, word, err);
+		status = refuse(&reply, pool, err);
 	else if (!sp_cli_reply_is(&reply, "OK"))
 		status = sp_err_code(err, SP_CODE_NOT_FOUND, -EREMOTEIO,
 				     "pool '%s' knows no sandbox of '%s'", pool, word);
@@ -136,7 +144,7 @@ static int renew_in_redis(struct sp_cli *cli, const char *pool, const char *leas
 	if (status < 0)
 		return status;
 	status = sp_cli_reply_is(&reply, "OK") ? answer_renewal(&reply, lease, answer, err)
-					       : sp_cli_redis_refusal(&reply, lease, err);
+					       : refuse(&reply, pool, err);
 	sp_cli_reply_done(&reply);
 	return status;
 }
@@ -176,7 +184,7 @@ int sp_cli_redis_release(struct sp_cli *cli, const char *pool, const char *word,
 	if (status < 0)
 		return status;
 	if (!sp_cli_reply_is(&reply, "OK"))
-		status = sp_cli_redis_refusal(&reply, word, err);
+		status = refuse(&reply, pool, err);
 	sp_cli_reply_done(&reply);
 	return status;
 }

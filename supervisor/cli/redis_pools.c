@@ -236,34 +236,25 @@ int sp_cli_redis_pools(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_ans
 /* ---- hosts ---- */
 
 /* The columns of a host in `stats`, in their order (redis/README.md). */
-static const char *const host_columns[] = {
-	"host",         "endpoint", "version", "capacity", "live",       "draining",
-	"spec_current", "share",    "told",    "idle",     "idle_short", "idle_reported",
-	"creating",     "leased",   "waiters", "todo",     "seen_ms",
+static const struct {
+	const char *name;
+	bool number;
+} host_columns[] = {
+	{"host", false},   {"state", false},   {"idle", true},      {"creating", true},
+	{"leased", true},  {"waiters", true},  {"share", true},     {"capacity", true},
+	{"seen_ms", true}, {"version", false}, {"endpoint", false},
 };
-#define HOST_TEXTS 3 /* the first ones; a version may look like a number */
-
-static const char *state_of(const json_t *host)
-{
-	if (sp_cli_member_number(host, "live") == 0)
-		return "away";
-	if (sp_cli_member_number(host, "draining") != 0)
-		return "draining";
-	return sp_cli_member_number(host, "spec_current") != 0 ? "live" : "spec_mismatch";
-}
 
 static json_t *host_of(const struct sp_cli_reply *reply, size_t at, const char *pool)
 {
 	json_t *host = json_object();
 
-	for (size_t i = 0; i < SP_ARRAY_SIZE(host_columns); i++) {
-		const char *text = sp_cli_reply_text(reply, at + i);
-
-		(void)json_object_set_new(host, host_columns[i],
-					  i < HOST_TEXTS ? json_string(text) : value_of(text));
-	}
 	(void)json_object_set_new(host, "pool", json_string(pool));
-	(void)json_object_set_new(host, "state", json_string(state_of(host)));
+	for (size_t i = 0; i < SP_ARRAY_SIZE(host_columns); i++)
+		(void)json_object_set_new(host, host_columns[i].name,
+					  host_columns[i].number
+						  ? json_integer(sp_cli_reply_number(reply, at + i))
+						  : json_string(sp_cli_reply_text(reply, at + i)));
 	return host;
 }
 
@@ -275,9 +266,13 @@ static int add_hosts(struct sp_cli *cli, const char *name, void *arg, struct sp_
 	int status = ask_stats(cli, name, listing->timeout_ms, &reply, err);
 	size_t at = status < 0 ? 0 : hosts_at(&reply);
 
-	if (status == 0 && at == 0)
-		status = sp_err_code(err, SP_CODE_PROTOCOL, -EPROTO,
-				     "Redis told the numbers of pool '%s' without its hosts", name);
+	if (status == 0 && (at == 0 || (int64_t)(reply.count - at - 1) !=
+					       (int64_t)width * sp_cli_reply_number(&reply, at)))
+		status =
+			sp_err_code(err, SP_CODE_PROTOCOL, -EPROTO,
+				    "Redis told the hosts of pool '%s' in a form that this version "
+				    "does not know",
+				    name);
 	for (at++; status == 0 && at + width <= reply.count; at += width)
 		(void)json_array_append_new(listing->items, host_of(&reply, at, name));
 	sp_cli_reply_done(&reply);
