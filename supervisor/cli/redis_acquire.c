@@ -284,6 +284,12 @@ static void cancel(struct hunt *hunt)
 	sp_cli_reply_done(&reply);
 }
 
+static int out_of_time(const struct hunt *hunt, struct sp_err *err)
+{
+	return sp_err_code(err, SP_CODE_ACQUIRE_TIMEOUT, -EREMOTEIO,
+			   "%s had nothing before the deadline", sp_buf_text(&hunt->what));
+}
+
 /* From WAIT to an end of it. *reply is replaced. */
 static int wait_for_turn(struct hunt *hunt, struct sp_cli_reply *reply, struct sp_err *err)
 {
@@ -296,9 +302,7 @@ static int wait_for_turn(struct hunt *hunt, struct sp_cli_reply *reply, struct s
 		/* Redis decides when the time is over: only it knows whether a grant came first. */
 		if (sp_clock_boot_ms() > hunt->end_ms + SP_CLI_REDIS_PATIENCE_MS) {
 			cancel(hunt);
-			return sp_err_code(err, SP_CODE_ACQUIRE_TIMEOUT, -EREMOTEIO,
-					   "%s had nothing before the deadline",
-					   sp_buf_text(&hunt->what));
+			return out_of_time(hunt, err);
 		}
 		await_wake(hunt);
 		sp_cli_reply_done(reply);
@@ -411,7 +415,10 @@ static int try_one(struct hunt *hunt, struct sp_cli_answer *answer, struct sp_er
 
 	if (status == 0 && sp_cli_reply_is(&reply, "WAIT"))
 		status = wait_for_turn(hunt, &reply, err);
-	if (status == 0 && !sp_cli_reply_is(&reply, "OK")) {
+	if (status == 0 && sp_cli_reply_is(&reply, "NOT_FOUND")) {
+		/* Our ticket is gone: Redis was emptied, or we were stopped for too long. */
+		status = sp_clock_boot_ms() < hunt->end_ms ? 1 : out_of_time(hunt, err);
+	} else if (status == 0 && !sp_cli_reply_is(&reply, "OK")) {
 		status = sp_cli_redis_refusal(&reply, sp_buf_text(&hunt->what), err);
 		if (hunt->candidates > 0 && err->code == SP_CODE_POOL_EMPTY)
 			status = sp_err_code(err, SP_CODE_POOL_ACQUIRE_FAILED, -EREMOTEIO,
@@ -423,7 +430,7 @@ static int try_one(struct hunt *hunt, struct sp_cli_answer *answer, struct sp_er
 		status = sp_cli_grant_read(&reply, &grant, err);
 	}
 	sp_cli_reply_done(&reply);
-	if (status < 0)
+	if (status != 0)
 		return status;
 	if (!hunt->wish->secret[0])
 		return complete(hunt->wish, &grant, answer, err);

@@ -70,8 +70,9 @@ class Acl(unittest.TestCase):
         cls.server = AclServer()
         cls.server.__enter__()
         cls.addClassCleanup(cls.server.__exit__)
-        cls.names = sorted(set(re.findall(r"^\s*(?:pool\.register|pool\.serve|once)\('(\w+)'",
-                                          library_text(), re.M)))
+        with cls.server.connect() as admin:
+            text = str(admin.call("FUNCTION", "LIST", "LIBRARYNAME", "sandpool_v1"))
+        cls.names = sorted(set(re.findall(r"'name', 'sandpool_v1_(\w+)'", text)))
 
     def setUp(self):
         self.admin = self.connect("admin")

@@ -411,6 +411,18 @@ Test(cli_redis, waiting_asks_for_the_time_blocks_and_looks_until_it_is_told_that
 	cr_assert_str_eq(asked[3], asked[5]);
 }
 
+Test(cli_redis, a_ticket_that_redis_lost_is_drawn_anew_b140)
+{
+	static const char *const script[] = {"WAIT 1", "100 0", "-",       "NOT_FOUND",
+					     "WAIT 1", "-",     "TIMEOUT", NULL};
+
+	give(OPTION_WAIT, "5s");
+	cr_assert_eq(acquire(script), -EREMOTEIO);
+	cr_assert_eq(err.code, SP_CODE_ACQUIRE_TIMEOUT);
+	cr_assert_str_eq(asked[4], asked[0]);
+	cr_assert_eq(asked_count, 7);
+}
+
 /* ---- acquire, with a host ---- */
 
 static struct {
