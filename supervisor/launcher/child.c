@@ -90,11 +90,11 @@ static void become(const struct sp_child_plan *plan)
 	int status = 0;
 
 	/* With a one-uid map setgroups(2) is denied for good, and no ids can be changed to. */
-	if (!plan->rootless)
+	if (!plan->one_id)
 		status = sp_sys_setgroups(0, NULL);
-	if (status == 0 && !(plan->rootless && plan->direct))
+	if (status == 0 && !(plan->one_id && plan->direct))
 		status = sp_sys_setresgid(plan->gid, plan->gid, plan->gid);
-	if (status == 0 && !(plan->rootless && plan->direct))
+	if (status == 0 && !(plan->one_id && plan->direct))
 		status = sp_sys_setresuid(plan->uid, plan->uid, plan->uid);
 	if (status < 0)
 		fail(SP_BOOT_FD_CONTROL, "ids", status);

@@ -16,7 +16,7 @@ struct sp_child_plan {
 	int host_ns_fd; /* backend "direct": the mount namespace to return to */
 	const struct sp_cgroup_entry *cgroups;
 	bool direct;
-	bool rootless;
+	bool one_id;      /* no other ids to change to, and setgroups(2) is denied */
 	bool into_cgroup; /* already in the v2 cgroup */
 	uid_t uid;        /* to become: 0 inside, or the direct backend's */
 	gid_t gid;

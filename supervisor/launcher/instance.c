@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -63,12 +64,12 @@ static int lock_file(int dir_fd, const char *dir, const char *name, int *ret_fd,
 }
 
 /* Shared: whoever gets it exclusively is the last launcher, see sp_instance_remove(). */
-static int open_lock_dir(struct sp_err *err)
+static int open_lock_dir(const char *path, struct sp_err *err)
 {
 	const struct timespec pause = {.tv_nsec = SP_NS_PER_MS};
 
 	for (unsigned int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
-		SP_AUTO_CLOSE int fd = open_dir(SP_LOCK_DIR, 0700, err);
+		SP_AUTO_CLOSE int fd = open_dir(path, 0700, err);
 
 		if (fd == -ENOENT)
 			continue;
@@ -78,7 +79,7 @@ static int open_lock_dir(struct sp_err *err)
 			return sp_take_fd(&fd);
 		(void)nanosleep(&pause, NULL);
 	}
-	return sp_err_set(err, -EAGAIN, "lock directory '%s'", SP_LOCK_DIR);
+	return sp_err_set(err, -EAGAIN, "lock directory '%s'", path);
 }
 
 static void lock_name(char *name, size_t size, const char *instance)
@@ -86,13 +87,32 @@ static void lock_name(char *name, size_t size, const char *instance)
 	(void)snprintf(name, size, "%s.lock", instance);
 }
 
-int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_instance *ret_instance,
+/* "" without a directory that is the user's and goes with his session. */
+static void choose_lock_dir(char *path, size_t size, uid_t user)
+{
+	struct stat info;
+	int len;
+
+	if (user == 0) {
+		(void)snprintf(path, size, SP_LOCK_DIR);
+		return;
+	}
+	len = snprintf(path, size, SP_USER_RUN_DIR "/%u", user);
+	/* In our user namespace he is 0. */
+	if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
+		path[0] = '\0';
+	else
+		(void)snprintf(path + len, size - (size_t)len, "/" SP_USER_LOCK_DIR);
+}
+
+int sp_instance_lock(const struct sp_table *table, uid_t user, struct sp_instance *ret_instance,
 		     struct sp_err *err)
 {
 	SP_AUTO_CLOSE int state_fd = open_dir(table->state_dir, 0755, err);
 	SP_AUTO_CLOSE int lock_dir_fd = -1;
 	SP_AUTO_CLOSE int name_lock_fd = -1;
 	SP_AUTO_CLOSE int state_lock_fd = -1;
+	char lock_dir[sizeof(ret_instance->lock_dir)];
 	char name[NAME_SPACE];
 	int status;
 
@@ -101,30 +121,35 @@ int sp_instance_lock(const struct sp_table *table, bool rootless, struct sp_inst
 	status = lock_file(state_fd, table->state_dir, "launcher.lock", &state_lock_fd, err);
 	if (status < 0)
 		return status;
-	lock_dir_fd = rootless ? sp_take_fd(&state_fd) : open_lock_dir(err);
+	choose_lock_dir(lock_dir, sizeof(lock_dir), user);
+	lock_dir_fd = lock_dir[0] ? open_lock_dir(lock_dir, err) : sp_take_fd(&state_fd);
 	if (lock_dir_fd < 0)
 		return lock_dir_fd;
-	if (!rootless) {
+	if (lock_dir[0]) {
 		lock_name(name, sizeof(name), table->instance);
-		status = lock_file(lock_dir_fd, SP_LOCK_DIR, name, &name_lock_fd, err);
+		status = lock_file(lock_dir_fd, lock_dir, name, &name_lock_fd, err);
 		if (status < 0)
 			return status;
 	}
+	memcpy(ret_instance->lock_dir, lock_dir, sizeof(lock_dir));
 	ret_instance->lock_dir_fd = sp_take_fd(&lock_dir_fd);
 	ret_instance->name_lock_fd = sp_take_fd(&name_lock_fd);
 	ret_instance->state_lock_fd = sp_take_fd(&state_lock_fd);
 	return 0;
 }
 
-void sp_instance_remove(int lock_dir_fd, const char *name)
+void sp_instance_remove(const struct sp_instance *instance, const char *name)
 {
+	int lock_dir_fd = instance->lock_dir_fd;
 	char file[NAME_SPACE];
 
+	if (!instance->lock_dir[0])
+		return;
 	lock_name(file, sizeof(file), name);
 	(void)unlinkat(lock_dir_fd, file, 0);
 	/* A uid lock file may go only with its last user: two of them would lock nothing. */
 	if (flock(lock_dir_fd, LOCK_EX | LOCK_NB) == 0) {
 		(void)unlinkat(lock_dir_fd, SP_UID_SLOTS_FILE, 0);
-		(void)rmdir(SP_LOCK_DIR);
+		(void)rmdir(instance->lock_dir);
 	}
 }

@@ -13,6 +13,7 @@
 #define SP_LAUNCHER_PRIVATE_H
 
 #include "pool/base/list.h"
+#include "supervisor/launcher/instance.h"
 #include "supervisor/launcher/spawn.h"
 #include "supervisor/launcher/table.h"
 
@@ -176,14 +177,14 @@ struct sp_launcher {
 	const char *config_path;
 	const char *compile_path;
 	bool rootless;
+	struct sp_own_ids own_ids; /* rootless */
 
 	int daemon_fd;
 	int epoll_fd;
 	int signal_fd;
 	int fd_ceiling;    /* of descriptors, see pool/base/fd.h */
 	int life_write_fd; /* open as long as we live */
-	int lock_dir_fd;   /* of the uid lock file */
-	int instance_lock_fds[2];
+	struct sp_instance instance;
 
 	bool greeted; /* HELLO came */
 	bool stopping;

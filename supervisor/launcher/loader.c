@@ -264,19 +264,10 @@ static int take_table(struct sp_launcher *launcher, struct sp_err *err)
 /* With the first table that is good. */
 static int lock_instance(struct sp_launcher *launcher, struct sp_err *err)
 {
-	struct sp_instance instance;
-	int status;
-
-	if (launcher->lock_dir_fd >= 0)
+	if (launcher->instance.lock_dir_fd >= 0)
 		return 0;
-	status = sp_instance_lock(launcher->loader.config->table, launcher->rootless, &instance,
-				  err);
-	if (status < 0)
-		return status;
-	launcher->lock_dir_fd = instance.lock_dir_fd;
-	launcher->instance_lock_fds[0] = instance.name_lock_fd;
-	launcher->instance_lock_fds[1] = instance.state_lock_fd;
-	return 0;
+	return sp_instance_lock(launcher->loader.config->table, launcher->own_ids.user,
+				&launcher->instance, err);
 }
 
 void sp_loader_compiled(struct sp_launcher *launcher, int exit_code)

@@ -8,7 +8,6 @@
  * socket kills every sandbox. Its own death, however it comes, does the same through PDEATHSIG and
  * the life pipe; the next start sweeps what is left.
  */
-#include "supervisor/launcher/instance.h"
 #include "supervisor/launcher/launcher_private.h"
 
 #include "pool/base/clock.h"
@@ -162,8 +161,8 @@ static bool stopped(const struct sp_launcher *launcher)
 
 static void remove_locks(const struct sp_launcher *launcher)
 {
-	if (launcher->current && !launcher->rootless && launcher->slots_used == 0)
-		sp_instance_remove(launcher->lock_dir_fd, launcher->current->table->instance);
+	if (launcher->current && launcher->slots_used == 0)
+		sp_instance_remove(&launcher->instance, launcher->current->table->instance);
 }
 
 static int run(struct sp_launcher *launcher)
@@ -193,39 +192,6 @@ static int run(struct sp_launcher *launcher)
 }
 
 /* --- start ----------------------------------------------------------------------------------- */
-
-static int write_text(const char *path, const char *text)
-{
-	SP_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : sp_write_all(fd, text, strlen(text));
-}
-
-/* An ordinary user becomes root of a user namespace that maps nothing but himself. */
-static int enter_user_namespace(struct sp_err *err)
-{
-	char uid_map[32];
-	char gid_map[32];
-	int status;
-
-	(void)snprintf(uid_map, sizeof(uid_map), "0 %u 1", geteuid());
-	(void)snprintf(gid_map, sizeof(gid_map), "0 %u 1", getegid());
-	if (unshare(CLONE_NEWUSER) < 0)
-		return sp_err_set(err, -errno,
-				  "create a user namespace (see sysctl user.max_user_namespaces, "
-				  "kernel.unprivileged_userns_clone, "
-				  "kernel.apparmor_restrict_unprivileged_userns)");
-	status = write_text("/proc/self/uid_map", uid_map);
-	if (status == 0)
-		status = write_text("/proc/self/setgroups", "deny");
-	if (status == 0)
-		status = write_text("/proc/self/gid_map", gid_map);
-	if (status < 0)
-		return sp_err_set(err, status,
-				  "map the own uid (see sysctl "
-				  "kernel.apparmor_restrict_unprivileged_userns)");
-	return 0;
-}
 
 /* Mounts and unmounts of the host still arrive here, nothing of ours ever goes back. */
 static int enter_mount_namespace(struct sp_err *err)
@@ -320,7 +286,7 @@ static int start(struct sp_launcher *launcher, const char *init_path, struct sp_
 		return status;
 	launcher->rootless = geteuid() != 0;
 	if (launcher->rootless)
-		status = enter_user_namespace(err);
+		status = sp_user_namespace_enter(&launcher->own_ids, err);
 	if (status == 0)
 		status = enter_mount_namespace(err);
 	if (status == 0)
@@ -395,7 +361,7 @@ int main(int argc, char **argv)
 	int option;
 
 	launcher->compile_path = beside_us("sandpool-compile", compile_buffer);
-	launcher->lock_dir_fd = -1;
+	launcher->instance.lock_dir_fd = -1;
 	launcher->binder.helper = -1;
 	launcher->binder.socket_fd = -1;
 	sp_loader_init(&launcher->loader);

@@ -16,6 +16,7 @@
 
 #include "pool/base/id.h"
 #include "supervisor/launcher/protocol.h"
+#include "supervisor/launcher/user_namespace.h"
 
 #define SP_SPAWN_NO_UID_SLOT UINT32_MAX
 
@@ -69,6 +70,7 @@ struct sp_spawner_setup {
 	int init_fd;    /* init's program, sealed */
 	int host_ns_fd; /* main's mount namespace, for sandboxes of backend "direct" */
 	bool rootless;
+	struct sp_own_ids own_ids; /* rootless */
 };
 
 /* The spawner's whole life; takes all descriptors. Returns the exit status. */

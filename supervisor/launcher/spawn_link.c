@@ -57,6 +57,7 @@ SP_NORETURN static void run_spawner(struct sp_launcher *launcher, int socket_fd,
 		.init_fd = init_fd,
 		.host_ns_fd = host_ns_fd,
 		.rootless = launcher->rootless,
+		.own_ids = launcher->own_ids,
 	};
 
 	_exit(sp_spawner_run(&setup));
@@ -131,7 +132,7 @@ static int send_one(struct sp_launcher *launcher, const struct sp_spawn_request 
 	if (request->type == SP_SPAWN_PREPARE) {
 		fds[fd_count++] = launcher->loader.config->table_fd;
 		fds[fd_count++] = launcher->loader.spawner_source_fd;
-		fds[fd_count++] = launcher->lock_dir_fd;
+		fds[fd_count++] = launcher->instance.lock_dir_fd;
 	}
 	return sp_msg_send(launcher->spawner_fd, request, sizeof(*request), fds, fd_count);
 }

@@ -48,6 +48,7 @@ struct spawner {
 	int proc_fd;
 	int lock_dir_fd;
 	bool started;
+	bool one_id; /* once started */
 	struct sp_cgroups cgroups;
 	struct sp_uid_slots uids;
 	struct templates current;
@@ -81,6 +82,13 @@ static void drop_templates(struct templates *templates)
 	templates->table = NULL;
 }
 
+/* Rootless without ids for the sandboxes: the user's own is root of each of them. */
+static bool one_id(const struct spawner *spawner, const struct sp_table *table)
+{
+	return spawner->setup.rootless &&
+	       (spawner->setup.own_ids.count == 0 || table->uid_base == 0);
+}
+
 static int build_templates(struct spawner *spawner, int table_fd, int source_fd, struct sp_err *err)
 {
 	struct templates *next = &spawner->next;
@@ -100,23 +108,38 @@ static int build_templates(struct spawner *spawner, int table_fd, int source_fd,
 	}
 	for (uint32_t i = 0; i < next->table->pool_count && status == 0; i++)
 		status = sp_template_build(next->table, i, source_fd, spawner->base_ns_fd,
-					   spawner->setup.rootless, &next->pools[i], err);
+					   spawner->setup.rootless, one_id(spawner, next->table),
+					   &next->pools[i], err);
 	if (status < 0)
 		drop_templates(next);
 	return status;
+}
+
+static int start_uids(struct spawner *spawner, const struct sp_table *table, struct sp_err *err)
+{
+	const struct sp_own_ids *own = &spawner->setup.own_ids;
+	uint32_t base = table->uid_base;
+	uint32_t ids = SP_UID_SLOT_IDS;
+	uint32_t count = spawner->one_id ? 0 : table->uid_count;
+
+	if (spawner->setup.rootless) {
+		base = own->first;
+		ids = SP_OWN_IDS_PER_SANDBOX;
+		count = SP_MIN(count, own->count / ids);
+	}
+	return sp_uid_slots_init(&spawner->uids, spawner->lock_dir_fd, base, ids, count, err);
 }
 
 /* With the first table: now the instance's name is known. */
 static int start(struct spawner *spawner, struct sp_err *err)
 {
 	const struct sp_table *table = spawner->next.table;
-	uint32_t count = spawner->setup.rootless ? 0 : table->uid_count;
 	unsigned int left;
 	int status = sp_cgroups_start(&spawner->cgroups, table->instance, err);
 
+	spawner->one_id = one_id(spawner, table);
 	if (status == 0)
-		status = sp_uid_slots_init(&spawner->uids, spawner->lock_dir_fd, table->uid_base,
-					   count, err);
+		status = start_uids(spawner, table, err);
 	if (status < 0)
 		return status;
 	left = sp_cgroups_sweep(&spawner->cgroups, SWEEP_MS);
@@ -181,7 +204,7 @@ struct creation {
 
 static int take_uids(struct spawner *spawner, struct creation *creation, struct sp_err *err)
 {
-	if (!creation->direct && !spawner->setup.rootless) {
+	if (!creation->direct && !spawner->one_id) {
 		int status = sp_uid_slots_take(&spawner->uids, &creation->uid_slot,
 					       &creation->lock_fd, err);
 
@@ -190,7 +213,8 @@ static int take_uids(struct spawner *spawner, struct creation *creation, struct 
 		return status;
 	}
 	/* No range to hold, but init expects a descriptor. */
-	creation->uid_base = creation->direct ? creation->pool->direct_uid : 0;
+	creation->uid_base =
+		creation->direct ? creation->pool->direct_uid : spawner->setup.own_ids.user;
 	creation->lock_fd = openat(spawner->lock_dir_fd, SP_UID_SLOTS_FILE, O_RDONLY | O_CLOEXEC);
 	if (creation->lock_fd < 0)
 		return sp_err_set(err, -errno, "open '%s'", SP_UID_SLOTS_FILE);
@@ -223,7 +247,7 @@ static int clone_child(struct spawner *spawner, struct creation *creation, bool 
 			.host_ns_fd = spawner->setup.host_ns_fd,
 			.cgroups = &creation->cgroups,
 			.direct = creation->direct,
-			.rootless = spawner->setup.rootless,
+			.one_id = spawner->setup.rootless && (spawner->one_id || creation->direct),
 			.into_cgroup = into_cgroup,
 			.uid = creation->direct ? creation->pool->direct_uid : 0,
 			.gid = creation->direct ? creation->pool->direct_gid : 0,
@@ -285,30 +309,75 @@ static int reset_oom_score(const struct spawner *spawner, pid_t pid)
 	return got > 0 && value[0] != '-' ? 0 : status;
 }
 
+/* The number in our own user namespace of a host id. The user's is 0. */
+static uint32_t own_number(const struct spawner *spawner, uint32_t id)
+{
+	const struct sp_own_ids *own = &spawner->setup.own_ids;
+
+	if (!spawner->setup.rootless)
+		return id;
+	return id >= own->first && id - own->first < own->count ? id - own->first + 1 : 0;
+}
+
+/* Binds keep their owner, who is the user that started us: where a pool has writable ones, its
+ * workloads are he. */
+static bool workload_is_user(const struct spawner *spawner, const struct sp_table_pool *pool)
+{
+	if (!spawner->setup.rootless)
+		return false;
+	for (uint32_t i = 0; i < pool->root_count; i++)
+		if ((pool->roots[i].flags & SP_ROOT_F_READ_ONLY) == 0)
+			return true;
+	return spawner->one_id;
+}
+
+/* Rootless with ids: id 0 and the workload's are all that a sandbox has. */
+static void map_text(const struct spawner *spawner, const struct creation *creation,
+		     uint32_t workload_id, char *text, size_t size)
+{
+	uint32_t base = own_number(spawner, creation->uid_base);
+
+	if (spawner->one_id)
+		(void)snprintf(text, size, "0 0 1");
+	else if (spawner->setup.rootless)
+		(void)snprintf(text, size, "0 %u 1\n%u %u 1", base, workload_id,
+			       workload_is_user(spawner, creation->pool) ? 0 : base + 1);
+	else
+		(void)snprintf(text, size, "0 %u %u", base, SP_UID_SLOT_IDS);
+}
+
 static int write_maps(const struct spawner *spawner, const struct creation *creation,
 		      const char **ret_stage)
 {
-	char map[48];
+	char map[64];
 	int status = 0;
 
-	*ret_stage = "uid_map";
-	if (spawner->setup.rootless)
-		(void)snprintf(map, sizeof(map), "0 0 1");
-	else
-		(void)snprintf(map, sizeof(map), "0 %u %u", creation->uid_base, SP_UID_SLOT_IDS);
 	if (!creation->direct) {
+		*ret_stage = "uid_map";
+		map_text(spawner, creation, creation->pool->workload_uid, map, sizeof(map));
 		status = write_proc(spawner, creation->pid, "uid_map", map);
-		if (status == 0 && spawner->setup.rootless)
+		if (status == 0 && spawner->one_id)
 			status = write_proc(spawner, creation->pid, "setgroups", "deny");
 		if (status < 0)
 			return status;
 		*ret_stage = "gid_map";
+		map_text(spawner, creation, creation->pool->workload_gid, map, sizeof(map));
 		status = write_proc(spawner, creation->pid, "gid_map", map);
 		if (status < 0)
 			return status;
 	}
 	*ret_stage = "oom_score_adj";
 	return reset_oom_score(spawner, creation->pid);
+}
+
+static uint32_t workload_uid_on_host(const struct spawner *spawner, const struct creation *creation)
+{
+	if (creation->direct || spawner->one_id)
+		return creation->uid_base;
+	if (!spawner->setup.rootless)
+		return creation->uid_base + creation->pool->workload_uid;
+	return workload_is_user(spawner, creation->pool) ? spawner->setup.own_ids.user
+							 : creation->uid_base + 1;
 }
 
 /* Everything before the clone. */
@@ -391,9 +460,7 @@ static size_t handle_create(struct spawner *spawner, const struct sp_spawn_reque
 	status = run_creation(spawner, &creation, &stage, &err);
 	answer->degraded = creation.cgroups.degraded;
 	answer->host_uid_base = creation.uid_base;
-	answer->host_workload_uid =
-		creation.uid_base +
-		(creation.direct || spawner->setup.rootless ? 0 : creation.pool->workload_uid);
+	answer->host_workload_uid = workload_uid_on_host(spawner, &creation);
 	if (status < 0)
 		(void)failed(answer, status, stage, &err);
 	else
@@ -433,7 +500,7 @@ static size_t handle_exec_create(struct spawner *spawner, const struct sp_spawn_
 {
 	struct sp_err err = {0};
 	int status = sp_cgroup_exec_create(&spawner->cgroups, request->id, request->value,
-					   request->init_uid, &fds[0], &err);
+					   own_number(spawner, request->init_uid), &fds[0], &err);
 
 	if (status == 0)
 		return 1;

@@ -49,6 +49,7 @@ struct build {
 	int source_fd;
 	int root_fd; /* the template's tmpfs */
 	bool rootless;
+	bool one_id;
 	uint8_t absent[SP_TABLE_MOUNTS_MAX];
 	struct sp_err *err;
 };
@@ -479,7 +480,7 @@ static int write_boot(const struct build *build, int fd)
 		.exec_filter_offset = sizeof(boot) + pool->filter_length,
 		.filter_length = pool->filter_length,
 		.exec_filter_length = pool->exec_filter_length,
-		.rootless = build->rootless,
+		.rootless = build->one_id,
 		.pool = *pool,
 	};
 	int status;
@@ -496,7 +497,8 @@ static int write_boot(const struct build *build, int fd)
 }
 
 int sp_template_build(const struct sp_table *table, uint32_t pool, int source_fd, int base_ns_fd,
-		      bool rootless, struct sp_template *ret_template, struct sp_err *err)
+		      bool rootless, bool one_id, struct sp_template *ret_template,
+		      struct sp_err *err)
 {
 	struct build build = {
 		.table = table,
@@ -504,6 +506,7 @@ int sp_template_build(const struct sp_table *table, uint32_t pool, int source_fd
 		.index = pool,
 		.source_fd = source_fd,
 		.rootless = rootless,
+		.one_id = one_id,
 		.err = err,
 	};
 	SP_AUTO_CLOSE int boot_fd = sp_memfd_new("sandpool-boot");

@@ -20,7 +20,8 @@ int sp_template_leave_host(bool rootless, int *ret_ns_fd, struct sp_err *err);
 
 /* Build pool number `pool`; source_fd delivers its binds. Returns in base_ns_fd's namespace. */
 int sp_template_build(const struct sp_table *table, uint32_t pool, int source_fd, int base_ns_fd,
-		      bool rootless, struct sp_template *ret_template, struct sp_err *err);
+		      bool rootless, bool one_id, struct sp_template *ret_template,
+		      struct sp_err *err);
 
 void sp_template_done(struct sp_template *template);
 

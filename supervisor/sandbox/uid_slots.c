@@ -17,8 +17,8 @@ static int open_lock_file(int dir_fd)
 	return fd < 0 ? -errno : fd;
 }
 
-int sp_uid_slots_init(struct sp_uid_slots *slots, int dir_fd, uint32_t base, uint32_t count,
-		      struct sp_err *err)
+int sp_uid_slots_init(struct sp_uid_slots *slots, int dir_fd, uint32_t base, uint32_t ids,
+		      uint32_t count, struct sp_err *err)
 {
 	SP_AUTO_CLOSE int fd = open_lock_file(dir_fd);
 
@@ -28,13 +28,14 @@ int sp_uid_slots_init(struct sp_uid_slots *slots, int dir_fd, uint32_t base, uin
 	memset(slots, 0, sizeof(*slots));
 	slots->dir_fd = dir_fd;
 	slots->base = base;
+	slots->ids = ids;
 	slots->count = count;
 	return 0;
 }
 
 uint32_t sp_uid_slots_base(const struct sp_uid_slots *slots, uint32_t slot)
 {
-	return slots->base + slot * SP_UID_SLOT_IDS;
+	return slots->base + slot * slots->ids;
 }
 
 static bool is_used(const struct sp_uid_slots *slots, uint32_t slot)
@@ -42,13 +43,13 @@ static bool is_used(const struct sp_uid_slots *slots, uint32_t slot)
 	return (slots->used[slot / 64] >> (slot % 64) & 1) != 0;
 }
 
-static int lock_range(int fd, uint32_t first)
+static int lock_range(int fd, uint32_t first, uint32_t count)
 {
 	struct flock range = {
 		.l_type = F_WRLCK,
 		.l_whence = SEEK_SET,
 		.l_start = first,
-		.l_len = SP_UID_SLOT_IDS,
+		.l_len = count,
 	};
 
 	return fcntl(fd, F_OFD_SETLK, &range) < 0 ? -errno : 0;
@@ -67,7 +68,7 @@ int sp_uid_slots_take(struct sp_uid_slots *slots, uint32_t *ret_slot, int *ret_f
 
 		if (is_used(slots, slot))
 			continue;
-		status = lock_range(fd, sp_uid_slots_base(slots, slot));
+		status = lock_range(fd, sp_uid_slots_base(slots, slot), slots->ids);
 		if (status == -EAGAIN || status == -EACCES)
 			continue;
 		if (status < 0)

@@ -1,8 +1,8 @@
 /*
- * Ranges of 65,536 host ids, one a sandbox.
+ * Ranges of host ids, one a sandbox: of 65,536, or as many as an ordinary user can afford.
  *
  * The ranges in use on a host are locked in one file that all instances share: byte range
- * [first id, first id + 65536) of it, by an open-file-description lock (fcntl(2), F_OFD_SETLK). The
+ * [first id, first id behind) of it, by an open-file-description lock (fcntl(2), F_OFD_SETLK). The
  * description travels with the sandbox, so a range stays taken until the launcher has let go of it
  * and every process that inherited it is dead, and the kernel frees it whoever crashes.
  */
@@ -18,14 +18,16 @@
 struct sp_uid_slots {
 	int dir_fd; /* where the lock file is; borrowed */
 	uint32_t base;
+	uint32_t ids; /* of one slot */
 	uint32_t count;
 	uint32_t next;                            /* where to search first: least recently used */
 	uint64_t used[SP_UID_SLOTS_MAX / 64 + 1]; /* ours, from take to give */
 };
 
-/* base: first id of slot 0. The lock file is created if missing. */
-int sp_uid_slots_init(struct sp_uid_slots *slots, int dir_fd, uint32_t base, uint32_t count,
-		      struct sp_err *err);
+/* base: first id of slot 0; ids: of each of the count slots. The lock file is created if missing.
+ */
+int sp_uid_slots_init(struct sp_uid_slots *slots, int dir_fd, uint32_t base, uint32_t ids,
+		      uint32_t count, struct sp_err *err);
 
 /* Lock a free slot. *ret_fd holds the lock and is the caller's. -EAGAIN when all are taken. */
 int sp_uid_slots_take(struct sp_uid_slots *slots, uint32_t *ret_slot, int *ret_fd,
