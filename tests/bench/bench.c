@@ -1,15 +1,20 @@
 /*
  * The measuring client of tests/bench/run.
  *
- *	bench commands ROUNDS GAP_US FILTER   whole processes: reads "LABEL<TAB>ARG<TAB>…" lines
- *	bench api SOCKET POOL ROUNDS GAP_US ARG…   posix_spawn of ARG… against the kept-connection
- *API bench acquire SOCKET POOL ROUNDS GAP_US    acquire alone bench churn SOCKET POOL SECONDS
- *CLIENTS    acquire + release as fast as it goes bench rate SECONDS CLIENTS FILTER ARG…     runs of
- *a command per second bench filter                          a deny list as raw BPF on stdout, for
- *bwrap --seccomp 9
+ *	bench commands ROUNDS GAP_US FILTER             whole processes: reads lines
+ *LABEL<TAB>ARG<TAB>… bench api SOCKET POOL OPS ROUNDS GAP_US ARG…    kept connections; OPS: some of
+ *s a r e bench acquire SOCKET POOL ROUNDS GAP_US         acquire + release; ROUNDS of acquire alone
+ *	bench hold SOCKET POOL ROUNDS GAP_US            acquire alone, all released at the end
+ *	bench kill PROCESSES                            the kernel's own
+ *	bench release SOCKET ID TOKEN PID               DELETE until PID is dead
+ *	bench churn SOCKET POOL SECONDS CLIENTS         acquire + release as fast as it goes
+ *	bench rate SECONDS CLIENTS FILTER ARG…          runs of a command per second
+ *	bench filter                                    a deny list as raw BPF, for bwrap --seccomp
+ *9
  *
- * Everything that is compared is interleaved: one of each in turn, in rotating order, so that the
- * machine's drift hits all alike. Times are CLOCK_MONOTONIC; output is "LABEL MIN P50 P90 P99 N" in
+ * Everything that is compared is interleaved: one of each in turn, so that the machine's drift hits
+ * all alike, and in random order, so that each comes as often after the one whose sandbox is being
+ * replaced meanwhile. Times are CLOCK_MONOTONIC; output is "LABEL MIN P50 P90 P99 N" in
  * microseconds. GAP_US is slept between operations: an idle core makes everything two to three
  * times slower, so figures with different gaps must not be compared.
  */
@@ -380,65 +385,121 @@ static double stream_run(struct connection *connection, const char *frame, size_
 	}
 }
 
-static int main_api(const char *path, const char *pool, long rounds, long gap_us, char **argv)
+/* What is done in each round: posix_spawn, acquire (and release), run, exec in a held sandbox. */
+enum op { OP_SPAWN, OP_ACQUIRE, OP_RUN, OP_EXEC, OP_COUNT };
+
+static const char op_letters[OP_COUNT + 1] = "sare";
+
+struct api {
+	const char *pool;
+	char **argv;
+	struct connection plain, fresh, kept;
+	struct held held;
+	char run_frame[8192], exec_frame[8192];
+	size_t run_size, exec_size;
+	struct series series[OP_COUNT], released;
+};
+
+static void api_open(struct api *api, const char *path)
 {
-	static struct connection plain, fresh, kept;
-	static char run_frame[8192], exec_frame[8192];
-	struct series spawned = {.label = "posix_spawn"}, acquired = {.label = "acquire"},
-		      released = {.label = "release"}, ran = {.label = "run"},
-		      executed = {.label = "exec"};
-	size_t run_size = start_frame(run_frame, sizeof(run_frame), argv, true);
-	size_t exec_size = start_frame(exec_frame, sizeof(exec_frame), argv, false);
-	struct held held, other;
 	char target[256];
 
-	connection_open(&plain, path);
-	connection_open(&fresh, path);
-	connection_open(&kept, path);
-	snprintf(target, sizeof(target), "/v1/pools/%s/run", pool);
-	upgrade(&fresh, target, "");
-	acquire(&plain, pool, &held);
-	snprintf(target, sizeof(target), "/v1/sandboxes/%s/exec", held.id);
-	upgrade(&kept, target, held.token);
+	connection_open(&api->plain, path);
+	connection_open(&api->fresh, path);
+	connection_open(&api->kept, path);
+	api->run_size = start_frame(api->run_frame, sizeof(api->run_frame), api->argv, true);
+	api->exec_size = start_frame(api->exec_frame, sizeof(api->exec_frame), api->argv, false);
+	snprintf(target, sizeof(target), "/v1/pools/%s/run", api->pool);
+	upgrade(&api->fresh, target, "");
+	acquire(&api->plain, api->pool, &api->held);
+	snprintf(target, sizeof(target), "/v1/sandboxes/%s/exec", api->held.id);
+	upgrade(&api->kept, target, api->held.token);
+}
+
+static double api_do(struct api *api, enum op op, bool counts)
+{
+	struct held other;
+	double start = now_us();
+	double took;
+
+	switch (op) {
+	case OP_SPAWN:
+		spawn_and_wait(api->argv, NULL);
+		return now_us() - start;
+	case OP_ACQUIRE:
+		took = acquire(&api->plain, api->pool, &other);
+		start = release(&api->plain, &other);
+		if (counts)
+			series_add(&api->released, start);
+		return took;
+	case OP_RUN:
+		return stream_run(&api->fresh, api->run_frame, api->run_size);
+	case OP_EXEC:
+	case OP_COUNT:
+		break;
+	}
+	return stream_run(&api->kept, api->exec_frame, api->exec_size);
+}
+
+static size_t parse_ops(const char *letters, enum op *ops)
+{
+	size_t count = 0;
+
+	for (; *letters && count < OP_COUNT; letters++) {
+		const char *at = strchr(op_letters, *letters);
+
+		if (!at) {
+			fprintf(stderr, "bench: no operation '%c'\n", *letters);
+			exit(2);
+		}
+		ops[count++] = (enum op)(at - op_letters);
+	}
+	return count;
+}
+
+static void shuffle(enum op *ops, size_t count, uint32_t *seed)
+{
+	for (size_t i = count; i > 1; i--) {
+		enum op last = ops[i - 1];
+		size_t other;
+
+		*seed = *seed * 1664525u + 1013904223u;
+		other = (*seed >> 16) % i;
+		ops[i - 1] = ops[other];
+		ops[other] = last;
+	}
+}
+
+static int main_api(char **words)
+{
+	static struct api api = {.series = {{.label = "posix_spawn"},
+					    {.label = "acquire"},
+					    {.label = "run"},
+					    {.label = "exec"}},
+				 .released = {.label = "release"}};
+	enum op ops[OP_COUNT];
+	size_t count = parse_ops(words[2], ops);
+	long rounds = strtol(words[3], NULL, 10);
+	long gap_us = strtol(words[4], NULL, 10);
+	uint32_t seed = 1;
+
+	api.pool = words[1];
+	api.argv = words + 5;
+	api_open(&api, words[0]);
 	for (long round = -20; round < rounds; round++) {
-		double took[5] = {0};
+		shuffle(ops, count, &seed);
+		for (size_t i = 0; i < count; i++) {
+			double took = api_do(&api, ops[i], round >= 0);
 
-		for (int i = 0; i < 4; i++) {
-			double start;
-
-			switch ((i + round + 20) % 4) {
-			case 0:
-				start = now_us();
-				spawn_and_wait(argv, NULL);
-				took[0] = now_us() - start;
-				break;
-			case 1:
-				took[1] = acquire(&plain, pool, &other);
-				took[2] = release(&plain, &other);
-				break;
-			case 2:
-				took[3] = stream_run(&fresh, run_frame, run_size);
-				break;
-			default:
-				took[4] = stream_run(&kept, exec_frame, exec_size);
-				break;
-			}
+			if (round >= 0)
+				series_add(&api.series[ops[i]], took);
 			gap(gap_us);
 		}
-		if (round < 0)
-			continue;
-		series_add(&spawned, took[0]);
-		series_add(&acquired, took[1]);
-		series_add(&released, took[2]);
-		series_add(&ran, took[3]);
-		series_add(&executed, took[4]);
 	}
-	release(&plain, &held);
-	series_print(&spawned);
-	series_print(&acquired);
-	series_print(&released);
-	series_print(&ran);
-	series_print(&executed);
+	release(&api.plain, &api.held);
+	for (size_t i = 0; i < OP_COUNT; i++)
+		series_print(&api.series[i]);
+	series_print(&api.released);
 	return 0;
 }
 
@@ -457,6 +518,30 @@ static int main_acquire(const char *path, const char *pool, long rounds, long ga
 			series_add(&acquired, took);
 		gap(gap_us);
 	}
+	series_print(&acquired);
+	return 0;
+}
+
+/* No sandbox is killed or made meanwhile, if the pool makes none. */
+static int main_hold(const char *path, const char *pool, long rounds, long gap_us)
+{
+	static struct connection plain;
+	struct series acquired = {.label = "acquire"};
+	struct held *held = calloc((size_t)rounds + 20, sizeof(*held));
+
+	if (!held)
+		die("held");
+	connection_open(&plain, path);
+	for (long round = -20; round < rounds; round++) {
+		double took = acquire(&plain, pool, &held[round + 20]);
+
+		if (round >= 0)
+			series_add(&acquired, took);
+		gap(gap_us);
+	}
+	for (long i = 0; i < rounds + 20; i++)
+		release(&plain, &held[i]);
+	free(held);
 	series_print(&acquired);
 	return 0;
 }
@@ -682,10 +767,12 @@ int main(int argc, char **argv)
 		return main_filter();
 	if (strcmp(verb, "commands") == 0 && argc == 5)
 		return main_commands(number(argv[2]), number(argv[3]), argv[4]);
-	if (strcmp(verb, "api") == 0 && argc > 6)
-		return main_api(argv[2], argv[3], number(argv[4]), number(argv[5]), argv + 6);
+	if (strcmp(verb, "api") == 0 && argc > 7)
+		return main_api(argv + 2);
 	if (strcmp(verb, "acquire") == 0 && argc == 6)
 		return main_acquire(argv[2], argv[3], number(argv[4]), number(argv[5]));
+	if (strcmp(verb, "hold") == 0 && argc == 6)
+		return main_hold(argv[2], argv[3], number(argv[4]), number(argv[5]));
 	if (strcmp(verb, "kill") == 0 && argc == 3)
 		return main_kill(number(argv[2]));
 	if (strcmp(verb, "release") == 0 && argc == 6)
