@@ -11,7 +11,7 @@ _sandpool_verb() {
 	local i skip=0
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--socket | --api-key-file | --token-file | --redis) skip=1 ;;
+		--socket | --api-key-file | --token-file | --tls-ca | --redis | --redis-* | --prefix) skip=1 ;;
 		-*) ;;
 		*)
 			if ((!skip)); then
@@ -31,9 +31,11 @@ _sandpool() {
 
 	case $before in
 	--pool | -p) words=$(sandpool pool ls -q 2>/dev/null) ;;
+	--prefer-host) words=$(sandpool hosts -q 2>/dev/null) ;;
 	--state) words='creating idle leased killing' ;;
 	--policy) words='fail_fast wait create retry_next retry_next_then_create' ;;
-	--file | -f | --api-key-file | --token-file | --config | --socket | -c)
+	--file | -f | --api-key-file | --token-file | --tls-ca | --redis-*file | --redis-ca | \
+		--redis-cert | --redis-key | --config | --socket | -c)
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$current")
 		return
@@ -54,11 +56,17 @@ _sandpool() {
 		case $verb in
 		pool)
 			case $before in
-			show | resize | drain | resume) words=$(sandpool pool ls -q 2>/dev/null) ;;
-			*) words='ls show resize drain resume' ;;
+			show | resize | drain | resume | destroy) words=$(sandpool pool ls -q 2>/dev/null) ;;
+			*) words='ls show resize drain resume destroy' ;;
 			esac
 			;;
 		acquire) words=$(sandpool pool ls -q 2>/dev/null) ;;
+		hosts)
+			case $before in
+			drain | resume) words=$(sandpool hosts -q 2>/dev/null) ;;
+			*) words='ls drain resume' ;;
+			esac
+			;;
 		config) words='check dump reference' ;;
 		help) words=$(_sandpool_names | grep -v '^-') ;;
 		exec | renew | release | inspect)
