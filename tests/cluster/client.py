@@ -179,7 +179,7 @@ class Worker(threading.Thread):
         return {"id": fields["sandbox"], "host": fields["host"], "lease": lease, "secret": secret,
                 "address": (where[0], int(where[2]))}
 
-    def claim_or_ask_again(self, status, fields, lease, secret):
+    def claim_or_ask_again(self, status, fields, lease, secret, policy):
         """The client's part of an acquire: claim; what is no good goes into `reject`."""
         reject = []
         for _ in range(BUDGET):
@@ -190,7 +190,7 @@ class Worker(threading.Thread):
             if verdict == "OK":
                 return box
             reject.append(box["id"])
-            status, fields = self.acquire(lease, reject=reject)
+            status, fields = self.acquire(lease, policy=policy, reject=reject)
         raise Answer("budget")
 
     def queue(self, lease):
@@ -231,7 +231,9 @@ class Worker(threading.Thread):
         if manner == "over-http":
             box = self.over_http(lease, secret)
         else:
+            policy = "fail_fast"
             if manner == "waiting":
+                policy = "wait"
                 status, fields = self.queue(lease)
             else:
                 if manner == "lost-reply":
@@ -243,7 +245,7 @@ class Worker(threading.Thread):
                 return
             if manner == "thief":
                 self.steal(self.held(fields, lease, secret))
-            box = self.claim_or_ask_again(status, fields, lease, secret)
+            box = self.claim_or_ask_again(status, fields, lease, secret, policy)
         if self.random.random() < self.options["exec_share"]:
             self.exec(box)
         if manner == "renewing":
@@ -293,8 +295,8 @@ class Worker(threading.Thread):
         """Another secret after the holder's claim must never get in."""
         if self.owner("claim", box, "POST", "/claim")[0] == "OK":
             other = self.secret()
-            self.owner("claim", box, "POST", "/claim", lease=hashlib.sha256(other.encode()).hexdigest(),
-                       token=other)
+            self.owner("claim", box, "POST", "/claim", token=other,
+                       lease=hashlib.sha256(other.encode()).hexdigest())
 
     def run(self):
         pause = self.options["threads"] / self.options["rate"]

@@ -7,6 +7,7 @@ before. Here stands what is particular to a fault.
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import time
@@ -15,10 +16,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import cluster as c  # noqa: E402
 import redis_proxy  # noqa: E402
+import sandpool_test as t  # noqa: E402
 from fault_case import BROKEN, MAX_IDLE, ClusterCase  # noqa: E402
 from sandpool_test import limit, main, wait_until  # noqa: E402
 
+USER = "supervisor"
 PASSWORD = "the-right-password-of-this-test"
+WRONG = "another-password-of-this-test"
 POOL_KEYS = ("meta", "hosts", "hosts:idle", "idle:a", "own:a", "sb", "todo:a", "lease", "lease:ends",
              "waiters", "waiters:alive", "waiters:wish", "answers")
 
@@ -294,7 +298,7 @@ class StateFaults(ClusterCase):
                 watch.recovered()
                 watch.expired_on_time()
 
-    def test_wrong_password_corrected_live_b133_b146(self):
+    def test_password_demanded_and_not_any_more_b133(self):
         with self.cluster() as cluster, self.watch(cluster) as watch:
             cluster.redis.call("CONFIG", "SET", "requirepass", PASSWORD)
             cluster.redis.password = PASSWORD
@@ -304,6 +308,56 @@ class StateFaults(ClusterCase):
                 wait_until(lambda: "NOAUTH" in daemon.log(), 5, "the log says why")
             cluster.redis.call("CONFIG", "SET", "requirepass", "")
             cluster.redis.password = None
+            watch.recovered()
+
+    def test_wrong_password_corrected_live_b133_b146(self):
+        with self.authenticated() as (cluster, path), self.watch(cluster) as watch:
+            # Corrected in Redis …
+            cluster.redis.call("ACL", "SETUSER", USER, "resetpass", ">" + WRONG)
+            cluster.redis.kill_clients()
+            watch.outage()
+            for daemon in cluster.daemons.values():
+                wait_until(lambda: "WRONGPASS" in daemon.log(), 5, "the log says why")
+            cluster.redis.call("ACL", "SETUSER", USER, "resetpass", ">" + PASSWORD)
+            watch.recovered()
+            # … and in the file, which is read at each connect.
+            cluster.redis.call("ACL", "SETUSER", USER, "resetpass", ">" + WRONG)
+            cluster.redis.kill_clients()
+            watch.outage()
+            with open(path, "w", encoding="ascii") as file:
+                file.write(WRONG + "\n")
+            watch.recovered()
+            for daemon in cluster.daemons.values():
+                for pid in daemon.processes():
+                    for name in ("cmdline", "environ"):
+                        self.assertNotIn(PASSWORD, t.read_text(f"/proc/{pid}/{name}"))
+                said = daemon.log() + daemon.request("GET", "/metrics").body.decode()
+                said += daemon.request("GET", "/v1/config").body.decode()
+                for secret in (PASSWORD, WRONG):
+                    self.assertNotIn(secret, said)
+
+    @contextlib.contextmanager
+    def authenticated(self):
+        """Daemons with an ACL user of their own that may call the functions and load them."""
+        path = f"/tmp/sandpool-password-{os.getpid()}"
+        with open(path, "w", encoding="ascii") as file:
+            file.write(PASSWORD + "\n")
+        shutil.chown(path, t.USER)
+        os.chmod(path, 0o400)
+        self.addCleanup(os.unlink, path)
+        config = {"redis": {"user": USER, "password_file": path}}
+        with self.cluster(config=config, redis_config=[
+                f"user {USER} on >{PASSWORD} ~* &* +@all"]) as cluster:
+            yield cluster, path
+
+    def test_a_user_without_the_right_to_load_b133(self):
+        """It waits until somebody has loaded the functions."""
+        with self.authenticated() as (cluster, _path), self.watch(cluster) as watch:
+            cluster.redis.call("ACL", "SETUSER", USER, "-function|load", "-function|delete")
+            cluster.redis.call("FUNCTION", "FLUSH")
+            watch.outage()
+            with cluster.redis.connect() as redis:
+                redis.load_library()
             watch.recovered()
 
 

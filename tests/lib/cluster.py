@@ -120,7 +120,10 @@ class RedisServer:
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         if self.clock:
             environment.update(self.clock.environment())
-        program = ["redis-server", path] + (["--sentinel"] if self.sentinel else [])
+        # It ends with us, whatever ends us.
+        program = ["setpriv", "--pdeathsig", "KILL", "redis-server", path]
+        if self.sentinel:
+            program.append("--sentinel")
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.host.prefix + program, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
