@@ -24,6 +24,20 @@ void sp_fd_close(int *fd)
 	errno = saved;
 }
 
+void sp_fd_discard(int *fd)
+{
+	const struct linger none = {0};
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	int saved = errno;
+
+	/* What is no socket refuses both. To be without a connection is what counts: the sender may
+	 * hold the socket too, and set the first back. */
+	if (*fd >= 0 && setsockopt(*fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none)) == 0)
+		(void)connect(*fd, &nobody, sizeof(nobody));
+	errno = saved;
+	sp_fd_close(fd);
+}
+
 void sp_fd_cleanup(int *fd)
 {
 	sp_fd_close(fd);
@@ -37,9 +51,18 @@ int sp_take_fd(int *fd)
 	return taken;
 }
 
+#define KERNEL_FDS_MAX 253 /* in one message; see SCM_MAX_FD in unix(7) */
+
 union fd_control {
 	struct cmsghdr header;
 	char bytes[CMSG_SPACE(SP_MSG_FDS_MAX * sizeof(int))];
+};
+
+/* Room for all that a message can bring: what finds none the kernel closes itself, and its way is
+ * not that of sp_fd_discard(). */
+union fd_control_any {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(KERNEL_FDS_MAX * sizeof(int))];
 };
 
 int sp_msg_send(int socket_fd, const void *data, size_t len, const int *fds, size_t fd_count)
@@ -70,10 +93,28 @@ int sp_msg_send(int socket_fd, const void *data, size_t len, const int *fds, siz
 	return (size_t)sent == len ? 0 : -EMSGSIZE;
 }
 
+static size_t take_fds(struct msghdr *message, int *fds)
+{
+	size_t count = 0;
+
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+	     header = CMSG_NXTHDR(message, header)) {
+		size_t bytes;
+
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		bytes = header->cmsg_len - CMSG_LEN(0);
+		sp_assert(count * sizeof(int) + bytes <= KERNEL_FDS_MAX * sizeof(int));
+		memcpy(fds + count, CMSG_DATA(header), bytes);
+		count += bytes / sizeof(int);
+	}
+	return count;
+}
+
 ssize_t sp_msg_receive_any(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count,
 			   bool *ret_lost)
 {
-	union fd_control control;
+	union fd_control_any control;
 	struct iovec iov = {.iov_base = buffer, .iov_len = size};
 	struct msghdr message = {
 		.msg_iov = &iov,
@@ -81,7 +122,9 @@ ssize_t sp_msg_receive_any(int socket_fd, void *buffer, size_t size, int *fds, s
 		.msg_control = control.bytes,
 		.msg_controllen = sizeof(control.bytes),
 	};
-	size_t count = 0;
+	int all[KERNEL_FDS_MAX];
+	bool too_much;
+	size_t count;
 	ssize_t got;
 
 	do {
@@ -89,27 +132,17 @@ ssize_t sp_msg_receive_any(int socket_fd, void *buffer, size_t size, int *fds, s
 	} while (got < 0 && errno == EINTR);
 	if (got < 0)
 		return -errno;
-	for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header;
-	     header = CMSG_NXTHDR(&message, header)) {
-		size_t bytes;
-
-		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-			continue;
-		bytes = header->cmsg_len - CMSG_LEN(0);
-		sp_assert(count * sizeof(int) + bytes <= SP_MSG_FDS_MAX * sizeof(int));
-		memcpy(fds + count, CMSG_DATA(header), bytes);
-		count += bytes / sizeof(int);
-	}
+	count = take_fds(&message, all);
+	too_much = (message.msg_flags & MSG_TRUNC) != 0 || count > SP_MSG_FDS_MAX;
 	*ret_lost = (message.msg_flags & MSG_CTRUNC) != 0;
-	if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-		bool full = count == SP_MSG_FDS_MAX; /* more were sent than any record has */
-
+	if (too_much || *ret_lost) {
 		for (size_t i = 0; i < count; i++)
-			sp_fd_close(&fds[i]);
-		if ((message.msg_flags & MSG_TRUNC) != 0 || full)
+			sp_fd_discard(&all[i]);
+		if (too_much)
 			return -EMSGSIZE;
 		count = 0;
 	}
+	memcpy(fds, all, count * sizeof(int));
 	*ret_fd_count = count;
 	return got;
 }

@@ -19,6 +19,10 @@
 void sp_fd_close(int *fd);
 void sp_fd_cleanup(int *fd);
 
+/* The same for a descriptor that came from a peer who may wish us ill: its close does not wait for
+ * a socket to send what it holds, as close(2) of one with SO_LINGER does. */
+void sp_fd_discard(int *fd);
+
 /* Give up *fd: returns it and leaves -1. */
 int sp_take_fd(int *fd);
 
@@ -29,7 +33,7 @@ int sp_msg_send(int socket_fd, const void *data, size_t len, const int *fds, siz
 /*
  * Receive one record; descriptors arrive with MSG_CMSG_CLOEXEC and belong to the caller.
  * Returns the length (> 0), 0 at end of file, -EAGAIN, -EMSGSIZE (record or descriptor list was
- * truncated; every descriptor that did arrive is closed), other negative errno.
+ * truncated; every descriptor that did arrive is discarded), other negative errno.
  * fds must have room for SP_MSG_FDS_MAX.
  */
 ssize_t sp_msg_receive(int socket_fd, void *buffer, size_t size, int *fds, size_t *ret_fd_count);

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define RECORDS_PER_TURN 16
 
@@ -97,7 +98,7 @@ static bool receive(struct sp_seq_link *link)
 	}
 	link->on_record(link->arg, record, (size_t)got, fds, fd_count);
 	for (size_t i = 0; i < fd_count; i++)
-		sp_fd_close(&fds[i]);
+		sp_fd_discard(&fds[i]);
 	return true;
 }
 
@@ -194,15 +195,36 @@ int sp_seq_send(struct sp_seq_link *link, const void *record, size_t len, const 
 
 void sp_seq_drain(struct sp_seq_link *link)
 {
+	/* Dead, but it may have given its end to somebody who goes on. */
+	if (link->open)
+		(void)shutdown(link->fd, SHUT_RD);
 	while (link->open && !link->hung_up)
 		if (!receive(link))
 			break;
+}
+
+/* Descriptors in records that nobody read: the kernel's own way to close them may wait. */
+static void discard_unread(const struct sp_seq_link *link)
+{
+	char record[SP_SEQ_RECORD_MAX];
+	int fds[SP_MSG_FDS_MAX];
+	size_t fd_count = 0;
+	bool lost;
+	ssize_t got;
+
+	(void)shutdown(link->fd, SHUT_RD);
+	do {
+		got = sp_msg_receive_any(link->fd, record, sizeof(record), fds, &fd_count, &lost);
+		for (size_t i = 0; got > 0 && i < fd_count; i++)
+			sp_fd_discard(&fds[i]);
+	} while (got > 0 || got == -EMSGSIZE);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
 {
 	struct sp_seq_link *link = handle->data;
 
+	discard_unread(link);
 	sp_fd_close(&link->fd);
 	if (link->on_closed)
 		link->on_closed(link->arg);

@@ -696,6 +696,16 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return result(RAW3(SYS_sendmsg, fd, message, flags));
 }
 
+int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+{
+	return CALL(RAW5(SYS_setsockopt, fd, level, name, value, size));
+}
+
+int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t size)
+{
+	return CALL(RAW3(SYS_connect, fd, address.__sockaddr__, size));
+}
+
 ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
 	return result(RAW3(SYS_recvmsg, fd, message, flags));

@@ -5,16 +5,15 @@
 #include "tests/sandbox/launcher_harness.h"
 
 #include "pool/base/fd.h"
+#include "tests/unit/lingering.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,28 +100,6 @@ Test(launcher_protocol, refuses_unknown_types_and_headers)
 		play_expect_failure(&play, 0, -EBADMSG, NULL);
 	}
 	end(&play);
-}
-
-/* A TCP socket whose last close(2) waits a minute for a peer that does not read. */
-static int lingering_socket(int *ret_listener)
-{
-	const struct linger linger = {.l_onoff = 1, .l_linger = 60};
-	struct sockaddr_in address = {.sin_family = AF_INET};
-	socklen_t length = sizeof(address);
-	static char data[65536];
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	*ret_listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	cr_assert(fd >= 0 && *ret_listener >= 0);
-	cr_assert(bind(*ret_listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-		  listen(*ret_listener, 1) == 0 &&
-		  getsockname(*ret_listener, (struct sockaddr *)&address, &length) == 0);
-	cr_assert(connect(fd, (struct sockaddr *)&address, length) == 0);
-	cr_assert(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
-	while (send(fd, data, sizeof(data), MSG_DONTWAIT) > 0)
-		continue;
-	return fd;
 }
 
 /* Requests that fail, until it takes no more because nobody reads its answers. Their number. */

@@ -5,6 +5,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/list.h"
+#include "tests/unit/lingering.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -88,6 +89,39 @@ static void set_room(int room)
 	cr_assert(getrlimit(RLIMIT_NOFILE, &limit) == 0);
 	limit.rlim_cur = (rlim_t)(next + room);
 	cr_assert(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* More than a record may have, of a kind that the kernel would wait for. */
+Test(fd, superfluous_descriptors_are_discarded_by_us, .timeout = 30)
+{
+	int64_t before_ms = sp_clock_boot_ms();
+	char control[CMSG_SPACE(50 * sizeof(int))] = {0};
+	char byte = 'x';
+	struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr message = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int received[SP_MSG_FDS_MAX];
+	size_t count = 0;
+	int listener;
+	int fd = lingering_socket(&listener);
+	int fds[2];
+
+	pair(fds);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(50 * sizeof(int));
+	for (int i = 0; i < 50; i++)
+		memcpy(CMSG_DATA(header) + (size_t)i * sizeof(int), i < 10 ? &fds[1] : &fd, sizeof(int));
+	cr_assert(sendmsg(fds[0], &message, 0) == 1);
+	cr_assert(close(fd) == 0);
+	cr_assert(sp_msg_receive(fds[1], &byte, 1, received, &count) == -EMSGSIZE);
+	cr_assert(sp_clock_boot_ms() - before_ms < 5000);
+	cr_assert(close(fds[0]) == 0 && close(fds[1]) == 0 && close(listener) == 0);
 }
 
 Test(fd, a_full_table_costs_the_descriptors_and_not_the_record)

@@ -4,6 +4,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/daemon/loop.h"
+#include "tests/unit/lingering.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -240,6 +241,8 @@ struct peer {
 	int hangup_status;
 	int closed;
 	bool close_at_record;
+	bool leave_fds;
+	bool send_at_record;
 };
 
 static void on_record(void *arg, const void *record, size_t len, int *fds, size_t fd_count)
@@ -250,8 +253,10 @@ static void on_record(void *arg, const void *record, size_t len, int *fds, size_
 	peer->records++;
 	peer->last_len = len;
 	peer->fds += fd_count;
-	if (fd_count > 0)
+	if (fd_count > 0 && !peer->leave_fds)
 		peer->taken = sp_take_fd(&fds[0]);
+	if (peer->send_at_record)
+		(void)sp_msg_send(peer->other, "x", 1, NULL, 0);
 	if (peer->close_at_record)
 		sp_seq_close(&peer->link);
 }
@@ -322,6 +327,53 @@ Test(daemon_loop, records_arrive_whole_and_untaken_descriptors_are_closed)
 	cr_assert(!is_open(peer.taken + 1), "the one that nobody took");
 	sp_fd_close(&pipe_fds[0]);
 	sp_fd_close(&pipe_fds[1]);
+	peer_close(&peer);
+}
+
+/* `copies` of one that lingers, in a record of that length, read or not before the link closes. */
+static void send_lingering(size_t copies, size_t len, bool read)
+{
+	static char record[SP_SEQ_RECORD_MAX + 1] = {'x'};
+	int64_t before_ms = sp_clock_boot_ms();
+	int fds[SP_MSG_FDS_MAX];
+	struct peer peer;
+	int listener;
+
+	peer_open(&peer);
+	fds[0] = lingering_socket(&listener);
+	for (size_t i = 1; i < copies; i++)
+		fds[i] = fds[0];
+	cr_assert(sp_msg_send(peer.other, record, len, fds, copies) == 0);
+	cr_assert(close(fds[0]) == 0);
+	if (read) {
+		peer.leave_fds = true;
+		(void)uv_run(&peer.loop, UV_RUN_ONCE);
+	}
+	peer_close(&peer);
+	cr_assert(sp_clock_boot_ms() - before_ms < 5000);
+	cr_assert(close(listener) == 0);
+}
+
+Test(daemon_loop, descriptors_that_linger_are_not_waited_for, .timeout = 100)
+{
+	send_lingering(1, 1, true);
+	send_lingering(SP_MSG_FDS_MAX, 1, true);
+	send_lingering(1, SP_SEQ_RECORD_MAX + 1, true);
+	send_lingering(1, 1, false);
+	send_lingering(1, SP_SEQ_RECORD_MAX + 1, false);
+}
+
+/* By somebody who holds its end of the socket too. */
+Test(daemon_loop, drain_ends_although_more_is_sent, .timeout = 10)
+{
+	struct peer peer;
+
+	peer_open(&peer);
+	for (int i = 0; i < 100; i++)
+		cr_assert(sp_msg_send(peer.other, "x", 1, NULL, 0) == 0);
+	peer.send_at_record = true;
+	sp_seq_drain(&peer.link);
+	cr_assert(peer.records == 100);
 	peer_close(&peer);
 }
 
