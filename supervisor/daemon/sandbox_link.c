@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static bool permanent(int status)
@@ -170,13 +171,22 @@ static bool on_failed(struct sandbox_link *link, const struct sp_init_status *st
 	return true;
 }
 
+/* The one thing that comes with a descriptor. Of any other kind, a read could wait. */
+static bool is_terminal_master(int fd)
+{
+	int number;
+
+	return ioctl(fd, TIOCGPTN, &number) == 0;
+}
+
 static bool on_started(struct sandbox_link *link, const struct sp_init_status *status, int *fds,
 		       size_t fd_count)
 {
 	struct sp_exec *exec = exec_find(link, status->header.exec);
 
 	/* A terminal without its master: there was no room for it here. */
-	if (!exec || exec->state != EXEC_SENT || (fd_count > 0 && !exec->tty))
+	if (!exec || exec->state != EXEC_SENT ||
+	    (fd_count > 0 && (!exec->tty || !is_terminal_master(fds[0]))))
 		return false;
 	exec_on_started(exec, status, fds, fd_count);
 	return true;

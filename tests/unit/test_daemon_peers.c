@@ -414,3 +414,44 @@ Test(daemon_peers, silence_and_end_of_file_of_init)
 	captive.exec->state = EXEC_DRAINING;
 	captive_close(&captive);
 }
+
+/* Says that a program with a terminal has started, and sends fd as the terminal. */
+static bool takes_as_terminal(int fd)
+{
+	struct sp_init_status status = status_record(SP_INIT_STARTED, 9);
+	struct captive captive;
+	bool taken;
+
+	captive_open(&captive);
+	captive.exec->tty = true;
+	captive.exec->cancelled = true; /* it has no owner to tell */
+	cr_assert(sp_msg_send(captive.init, &status, sizeof(status), &fd, 1) == 0);
+	turn(&captive.talk);
+	taken = captive.link->state == LINK_READY && captive.exec->streams[1] != NULL;
+	cr_assert(taken || captive.link->state == LINK_ENDING);
+	if (taken)
+		exec_stream_close(captive.exec->streams[1]);
+	captive.exec->state = EXEC_DRAINING;
+	captive_close(&captive);
+	return taken;
+}
+
+Test(daemon_peers, init_may_send_nothing_but_a_terminals_master)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+	int slave;
+	int pair[2];
+
+	cr_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+	slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	cr_assert(slave >= 0);
+	cr_assert(takes_as_terminal(master), "the control");
+	cr_assert(!takes_as_terminal(slave), "the other end");
+	cr_assert(pipe2(pair, O_CLOEXEC) == 0);
+	cr_assert(!takes_as_terminal(pair[0]), "a pipe");
+	cr_assert(close(pair[0]) == 0 && close(pair[1]) == 0);
+	cr_assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+	cr_assert(!takes_as_terminal(pair[0]), "a socket");
+	cr_assert(close(pair[0]) == 0 && close(pair[1]) == 0);
+	cr_assert(close(master) == 0 && close(slave) == 0);
+}
