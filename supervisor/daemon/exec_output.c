@@ -245,8 +245,9 @@ bool exec_streams_settle(struct sp_exec *exec)
 
 		if (!stream)
 			continue;
+		/* A terminal has no bound: what fills it again and again gets one read a turn. */
 		while (!stream->ended && !exec->paused && !exec->cancelled)
-			if (!read_some(stream))
+			if (!read_some(stream) || !stream->bounded)
 				break;
 		if (exec->cancelled)
 			return true;

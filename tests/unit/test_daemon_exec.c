@@ -531,6 +531,56 @@ Test(daemon_exec, exec_can_be_switched_off)
 	live_stop(&live);
 }
 
+struct turns {
+	uv_check_t check;
+	struct outcome *outcome;
+	size_t before;
+	size_t most; /* bytes of output that came in one turn of the loop */
+};
+
+static void on_turn(uv_check_t *check)
+{
+	struct turns *turns = check->data;
+	size_t now = turns->outcome->len[1];
+
+	turns->most = SP_MAX(turns->most, now - turns->before);
+	turns->before = now;
+}
+
+/* Not even by one who has left the terminal's session before its leader ended, so that it does not
+ * hang up. */
+Test(daemon_exec, flooded_terminal_does_not_take_the_loop)
+{
+	static const char script[] = "import os, signal, fcntl, termios, tty\n"
+				     "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+				     "tty.setraw(1)\n"
+				     "fcntl.ioctl(0, termios.TIOCNOTTY)\n"
+				     "ready, told = os.pipe()\n"
+				     "if os.fork() == 0:\n"
+				     "    os.write(told, b'1')\n"
+				     "    while True: os.write(1, b'x' * 65536)\n"
+				     "os.read(ready, 1)\n";
+	struct live live;
+	COMMAND(command, "/usr/bin/python3", "-c", script);
+	struct turns turns = {.check.data = &turns};
+	struct outcome outcome;
+	struct held held;
+
+	LIVE_START(&live, "", POOL);
+	held = live_acquire(&live, "default");
+	command.spec.tty = true;
+	turns.outcome = &outcome;
+	cr_assert(uv_check_init(&live.loop, &turns.check) == 0);
+	cr_assert(uv_check_start(&turns.check, on_turn) == 0);
+	live_begin(&live, &held, &command, &outcome);
+	LIVE_WAIT(&live, outcome.ended);
+	cr_assert(outcome.result.exit_code == 0, "%s", outcome.text[1]);
+	cr_assert(turns.before > 0 && turns.most <= 2 * SP_READ_BUFFER, "%zu at once", turns.most);
+	uv_close((uv_handle_t *)&turns.check, NULL);
+	live_release(&live, &held);
+	live_stop(&live);
+}
+
 Test(daemon_exec, direct_backend_runs_as_its_user)
 {
 	struct live live;
