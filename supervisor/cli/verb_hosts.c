@@ -117,12 +117,25 @@ static int list(struct sp_cli *cli, struct sp_err *err)
 	return status;
 }
 
-static int set_duty(struct sp_cli *cli, const char *host, bool drain, struct sp_err *err)
+static int order_daemon(const struct sp_cli *cli, const char *host, bool drain, struct sp_err *err)
+{
+	struct sp_cli_answer answer;
+	int status;
+
+	if (sp_cli_args_has(&cli->args, &options[OPTION_POOL]))
+		return sp_err_code(
+			err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+			"a daemon drains a host in all of its pools; in one, --redis does");
+	status = sp_cli_ask_about(cli, "POST", "/v1/hosts/", host, drain ? "/drain" : "/resume",
+				  NULL, &answer, err);
+	sp_cli_answer_done(&answer);
+	return status;
+}
+
+static int order(struct sp_cli *cli, const char *host, bool drain, struct sp_err *err)
 {
 	if (!cli->over_redis)
-		return sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
-				   "a daemon drains its own pools ('sandpool pool drain NAME'); a "
-				   "host of a cluster is drained with --redis");
+		return order_daemon(cli, host, drain, err);
 	return sp_cli_redis_drain_host(cli, sp_cli_args_value(&cli->args, &options[OPTION_POOL]),
 				       host, drain, err);
 }
@@ -141,7 +154,7 @@ static int run(struct sp_cli *cli)
 	else if (count == 1)
 		return sp_cli_fail_usage(cli, "%s needs the name of a host", words[0]);
 	else
-		status = set_duty(cli, words[1], words[0][0] == 'd', &err);
+		status = order(cli, words[1], words[0][0] == 'd', &err);
 	return status < 0 ? sp_cli_fail(cli, &err) : status;
 }
 
@@ -152,9 +165,9 @@ const struct sp_cli_verb sp_cli_verb_hosts = {
 	.details = "One line for each host and pool, as the host last told it. SHARE is how many "
 		   "idle\n"
 		   "sandboxes it may hold, SEEN how long ago it was heard of.\n\n"
-		   "drain (with --redis): the host gets no new lease and no share of the pool; "
-		   "what it has\n"
-		   "leased lives on. resume undoes it. Of all pools unless --pool names one.\n\n"
+		   "drain: the host gets no new lease and no share of the pool; what it has leased "
+		   "lives on.\n"
+		   "resume undoes it. Of all pools unless --pool names one (with --redis).\n\n"
 		   "  sandpool hosts\n"
 		   "  sandpool --redis unix:///run/redis.sock hosts drain node-7\n",
 	.options = options,

@@ -232,6 +232,17 @@ static void renew(void *arg)
 	sp_buf_done(&body);
 }
 
+/* The daemon may have got it from another host. It does not know when that one was made, and what
+ * happens in it is asked of its own. */
+static int follow(struct sp_cli *cli, const json_t *sandbox, struct sp_err *err)
+{
+	const char *endpoint = json_string_value(json_object_get(sandbox, "endpoint"));
+
+	if (json_object_get(sandbox, "created_at") || !endpoint)
+		return 0;
+	return sp_cli_endpoint_parse(endpoint, &cli->client.endpoint, err);
+}
+
 static int acquire(struct step_run *run, struct sp_err *err)
 {
 	struct sp_cli *cli = run->session->cli;
@@ -267,6 +278,8 @@ static int acquire(struct step_run *run, struct sp_err *err)
 	if (status == 0)
 		status =
 			sp_cli_credential_set("the sandbox's token", token, cli->client.token, err);
+	if (status == 0)
+		status = follow(cli, root, err);
 	if (status == 0)
 		status = sp_cli_target(&run->target, "/v1/sandboxes/", id, "", err);
 	json_decref(root);
