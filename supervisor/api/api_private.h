@@ -78,7 +78,7 @@ struct sp_api {
 	uv_timer_t sweep;     /* deadlines of connections, once a second while there are any */
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
 	uint64_t request_count;
-	size_t plain_bytes; /* output held for execs answered as JSON */
+	size_t plain_bytes; /* output held for execs answered as JSON, and their answers */
 
 	bool closing;
 	uint32_t open_handles;
@@ -123,7 +123,8 @@ struct sp_request {
 	unsigned int status;
 	struct MHD_Response *response;
 	void (*cancel)(struct sp_request *request);
-	void *operation; /* the handler's */
+	void *operation;     /* the handler's */
+	size_t answer_bytes; /* counted in api->plain_bytes until the client has read them */
 };
 
 /* ---- listen.c ---- */
@@ -187,6 +188,8 @@ void sp_reply_text(struct sp_request *request, unsigned int status, const char *
 		   struct sp_buf *body);
 void sp_reply_empty(struct sp_request *request); /* 204 */
 void sp_reply_error(struct sp_request *request, const struct sp_err *err);
+/* Until the request is over these bytes are of SP_API_PLAIN_TOTAL_MAX. At most once a request. */
+void sp_request_count_answer(struct sp_request *request, size_t len);
 /* For a handler that wrote `out` into `body`: the JSON, or an error if writing failed. */
 void sp_reply_written(struct sp_request *request, struct sp_json_out *out);
 /* {"code", "message"} */
@@ -204,6 +207,10 @@ void sp_handle_sandbox_list(struct sp_request *request);
 void sp_handle_sandbox_get(struct sp_request *request);
 void sp_handle_sandbox_renew(struct sp_request *request);
 void sp_handle_sandbox_release(struct sp_request *request);
+void sp_handle_sandbox_claim(struct sp_request *request);
+void sp_handle_host_list(struct sp_request *request);
+void sp_handle_host_drain(struct sp_request *request);
+void sp_handle_host_resume(struct sp_request *request);
 void sp_handle_pool_list(struct sp_request *request);
 void sp_handle_pool_get(struct sp_request *request);
 void sp_handle_pool_resize(struct sp_request *request);

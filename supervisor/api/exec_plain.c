@@ -4,8 +4,8 @@
  * stdout and stderr share one encoding: "utf-8" when both are valid UTF-8 and their escapes would
  * not take more room than base64 (control bytes cost six each), else "base64". What is held of one
  * exec is at most SP_API_PLAIN_OUTPUT_MAX (as the exec's output_limit), of all
- * together SP_API_PLAIN_TOTAL_MAX: beyond that output is dropped and shown as truncated. Whoever
- * wants more than that uses the stream.
+ * together SP_API_PLAIN_TOTAL_MAX, answers that their clients have not read yet included: beyond
+ * that output is dropped and shown as truncated. Whoever wants more than that uses the stream.
  *
  * The request is suspended for the whole time; its client's leaving cancels the exec.
  */
@@ -155,6 +155,7 @@ static void on_ended(void *arg, const struct sp_exec_result *result)
 	write_output(plain, &out);
 	sp_json_close(&out, '}');
 	plain_free(plain);
+	sp_request_count_answer(request, body.len);
 	sp_reply_written(request, &out);
 }
 

@@ -152,6 +152,12 @@ void sp_reply_written(struct sp_request *request, struct sp_json_out *out)
 	sp_buf_done(out->buf);
 }
 
+void sp_request_count_answer(struct sp_request *request, size_t len)
+{
+	request->answer_bytes = len;
+	request->api->plain_bytes += len;
+}
+
 /* ---- suspended requests ---- */
 
 int sp_request_suspend(struct sp_request *request, void (*cancel)(struct sp_request *),
@@ -485,6 +491,7 @@ void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
 	*context = NULL;
 	sp_assert(!request->suspended);
 	request->connection->request = NULL;
+	request->api->plain_bytes -= request->answer_bytes;
 	sp_connection_set_deadline(request->connection, SP_API_IDLE_TIMEOUT_MS);
 	if (request->response)
 		MHD_destroy_response(request->response);

@@ -1,7 +1,9 @@
 """Every limit of the interface at N and at N+1, with the error that names it."""
 
+import contextlib
 import json
 import os
+import socket
 import struct
 import sys
 import threading
@@ -265,6 +267,38 @@ class Limits(SandpoolCase):
         wait_until(lambda: self.box.inspect()["running_execs"] == 0, 5, "all cancelled")
         self.assertNotIn("4242", self.box.shell("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' "
                                                 "| grep -o '424[2]' || true").text)
+
+
+class Answers(SandpoolCase):
+    """What is held for clients that do not read is bounded for all of them together."""
+    config = {"pools": {"default": {"max_idle": 2, "limits": {"output": "64MiB"}}}}
+    TOTAL_KIB = 256 * KIB
+    ONE = 16 << 20
+
+    def run_count(self):
+        return self.daemon.metric_sum("sandpool_exec_duration_seconds_count")
+
+    def test_answers_that_nobody_reads_b156(self):
+        body = {"argv": ["/bin/sh", "-c", f"head -c {self.ONE} /dev/zero | tr '\\0' a"],
+                "policy": "wait", "wait": "60s"}
+        text = json.dumps(body).encode()
+        request = (f"POST /v1/pools/default/run HTTP/1.1\r\nHost: x\r\n"
+                   f"Content-Length: {len(text)}\r\n\r\n").encode() + text
+        before = t.rss_kib(self.daemon.pid)
+        runs = self.run_count()
+        with contextlib.ExitStack() as clients:
+            for _ in range(40):  # 640 MiB
+                client = clients.enter_context(socket.socket(socket.AF_UNIX))
+                client.connect(self.daemon.socket_path)
+                client.sendall(request)
+            wait_until(lambda: self.run_count() == runs + 40, 60, "all have run")
+            if t.SLOW_FACTOR == 1:
+                self.assertLess(t.rss_kib(self.daemon.pid), before + self.TOTAL_KIB + 64 * KIB)
+            answer = self.daemon.call("POST", "/v1/pools/default/run", body)
+            self.assertTrue(answer["result"]["stdout_truncated"])
+        # With the clients goes what was held for them.
+        wait_until(lambda: len(self.daemon.call("POST", "/v1/pools/default/run",
+                                                body)["stdout"]) == self.ONE, what="room again")
 
 
 class Connections(SandpoolCase):
