@@ -94,10 +94,14 @@ prepare[#prepare + 1] = function()
 	end
 
 	--[[ What a function of the library does: handler(p, values) returns the reply. `spec`: fields,
-	group, most (see 10_arguments), check(fn, values), which returns a fault or nil. ]]
+	group, most (see 10_arguments), check(fn, values), which returns a fault or nil; keyless: it looks
+	at no pool, so a call may name none. ]]
 	function pool.serve(fn, spec, handler)
 		served[fn] = function(keys, argv, readonly)
-			local p, fault = open(fn, keys, readonly)
+			local p, fault = {nudged = {}}, nil
+			if not spec.keyless or #keys > 0 then
+				p, fault = open(fn, keys, readonly)
+			end
 			if not p then
 				return fault
 			end

@@ -135,7 +135,8 @@ prepare[#prepare + 1] = function()
 		return reply
 	end)
 
-	pool.serve('info', {fields = {}}, function()
+	-- Asked by whoever is about to load the library: it may have no pool yet.
+	pool.serve('info', {fields = {}, keyless = true}, function()
 		return {'OK', 'sandpool_v1', 'build', BUILD}
 	end)
 end
