@@ -1,10 +1,15 @@
 /*
  * The log writer. A record that does not fit its buffer is cut, never split over two writes, so
  * that records of several processes on one descriptor do not mix (PIPE_BUF, pipe(7)).
+ *
+ * A reader that has stopped (a held terminal, a pager, a stuck collector) must not stop the
+ * service: what finds no room is counted instead, and the count written when there is room again.
+ * O_NONBLOCK is not ours to set, the descriptor is shared with whoever started us.
  */
 #include "pool/base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +24,7 @@ static struct {
 	int fd;
 	enum sp_log_level level;
 	bool journal;
+	unsigned int lost;
 } state = {.name = "sandpool", .fd = STDERR_FILENO, .level = SP_LOG_INFO};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -63,6 +69,33 @@ static size_t prefix(char *record, size_t size, enum sp_log_level level)
 	return used + (more > 0 ? (size_t)more : 0);
 }
 
+static bool has_room(void)
+{
+	struct pollfd out = {.fd = state.fd, .events = POLLOUT};
+
+	return poll(&out, 1, 0) != 0;
+}
+
+static void put(const char *record, size_t len)
+{
+	if (!has_room() || write(state.fd, record, len) < 0)
+		state.lost++;
+}
+
+static void report_lost(void)
+{
+	char record[256];
+	size_t used = prefix(record, sizeof(record), SP_LOG_WARN);
+	unsigned int lost = state.lost;
+	int more = snprintf(record + used, sizeof(record) - used,
+			    "log records lost, nobody read them count=%u\n", lost);
+
+	state.lost = 0;
+	put(record, used + (more > 0 ? (size_t)more : 0));
+	if (state.lost > 0)
+		state.lost = lost; /* later */
+}
+
 void sp_log(enum sp_log_level level, const char *message, const char *fields, ...)
 {
 	char record[RECORD_MAX];
@@ -87,9 +120,9 @@ void sp_log(enum sp_log_level level, const char *message, const char *fields, ..
 		if ((unsigned char)record[i] < ' ' || record[i] == 0x7f)
 			record[i] = '?';
 	record[used++] = '\n';
-	/* A full or closed log must not stop the service. */
-	if (write(state.fd, record, used) < 0)
-		return;
+	if (state.lost > 0)
+		report_lost();
+	put(record, used);
 }
 
 int sp_log_level_parse(const char *text, enum sp_log_level *ret_level)

@@ -5,6 +5,8 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,4 +107,44 @@ Test(log, levels_have_names)
 
 	cr_assert(sp_log_level_parse("debug", &level) == 0 && level == SP_LOG_DEBUG);
 	cr_assert(sp_log_level_parse("loud", &level) == -EINVAL);
+}
+
+static const char *drained;
+
+static void drain(void)
+{
+	static char text[1 << 20];
+	size_t used = 0;
+	struct pollfd more = {.fd = ends[0], .events = POLLIN};
+
+	while (poll(&more, 1, 0) == 1) {
+		ssize_t got = read(ends[0], text + used, sizeof(text) - 1 - used);
+
+		cr_assert(got > 0);
+		used += (size_t)got;
+	}
+	text[used] = '\0';
+	drained = text;
+}
+
+Test(log, waits_for_no_reader_and_counts_what_he_missed, .init = no_journal, .timeout = 10)
+{
+	unsigned int lost = 0;
+	size_t kept = 0;
+
+	open_log(SP_LOG_INFO);
+	for (int i = 0; i < 5000; i++)
+		sp_log(SP_LOG_INFO, "a line", "number=%d", i);
+	drain();
+	for (const char *at = drained; (at = strstr(at, "a line")); at++)
+		kept++;
+	cr_assert(kept > 100 && kept < 5000 && !strstr(drained, "lost"), "%zu", kept);
+	sp_log(SP_LOG_INFO, "after it", NULL);
+	drain();
+	cr_assert(sscanf(strstr(drained, "count="), "count=%u", &lost) == 1);
+	cr_assert(kept + lost == 5000, "%zu and %u", kept, lost);
+	cr_assert(strstr(drained, "after it"));
+	sp_log(SP_LOG_INFO, "once", NULL);
+	drain();
+	cr_assert(!strstr(drained, "lost"));
 }
