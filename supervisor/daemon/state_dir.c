@@ -49,6 +49,9 @@ static int open_dir(const char *path, uint32_t owner_uid, uint32_t owner_gid, in
 		return sp_err_set(err, -errno, "open the state directory '%s'", path);
 	if (fstat(fd, &info) < 0)
 		return sp_err_set(err, -errno, "look at the state directory '%s'", path);
+	if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EPERM,
+				   "the state directory '%s' is writable by others", path);
 	/* A directory with other things in it is not taken over: it may be a slip in the
 	 * configuration. */
 	if (info.st_uid != owner_uid && info.st_uid == geteuid() && fresh(fd)) {
@@ -60,9 +63,6 @@ static int open_dir(const char *path, uint32_t owner_uid, uint32_t owner_gid, in
 				   "the state directory '%s' belongs to uid %u, not to us", path,
 				   info.st_uid);
 	}
-	if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EPERM,
-				   "the state directory '%s' is writable by others", path);
 	*ret_fd = sp_take_fd(&fd);
 	return 0;
 }
@@ -81,6 +81,15 @@ static long holder(int fd)
 	return pid;
 }
 
+/* The directory is the daemon's user's, who could have made "lock" another name of a file of root,
+ * for us to give to him. */
+static bool of_one_name(int fd)
+{
+	struct stat info;
+
+	return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink == 1;
+}
+
 int state_dir_lock(const char *path, uint32_t owner_uid, uint32_t owner_gid, int *ret_fd,
 		   struct sp_err *err)
 {
@@ -94,6 +103,9 @@ int state_dir_lock(const char *path, uint32_t owner_uid, uint32_t owner_gid, int
 	fd = openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return sp_err_set(err, -errno, "open the lock in '%s'", path);
+	if (!of_one_name(fd))
+		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EPERM,
+				   "the lock in '%s' is not a plain file with one name", path);
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return sp_err_set(err, -errno, "lock the state directory '%s'", path);

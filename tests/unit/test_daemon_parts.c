@@ -402,6 +402,46 @@ Test(daemon_parts, state_directory_is_one_daemons)
 	cr_assert_not_null(strstr(err.message, path));
 }
 
+Test(daemon_parts, state_directory_that_others_can_write_is_not_taken_over)
+{
+	char path[] = "/tmp/sandpool-state-XXXXXX";
+	struct sp_err err = {0};
+	struct stat info;
+	int lock;
+
+	cr_assert_not_null(mkdtemp(path));
+	cr_assert(chmod(path, 0775) == 0);
+	cr_assert(state_dir_lock(path, 1234, 1234, &lock, &err) == -EPERM);
+	cr_assert(stat(path, &info) == 0 && info.st_uid == geteuid());
+	cr_assert((info.st_mode & 07777) == 0775, "nor does a refusal repair it");
+	cr_assert(rmdir(path) == 0);
+}
+
+Test(daemon_parts, state_lock_that_is_another_files_name_is_not_given_away)
+{
+	char path[] = "/tmp/sandpool-state-XXXXXX";
+	char secret[64];
+	char lock_path[64];
+	struct sp_err err = {0};
+	struct stat info;
+	int lock;
+	int fd;
+
+	if (geteuid() != 0)
+		cr_skip_test("needs root");
+	cr_assert_not_null(mkdtemp(path));
+	(void)snprintf(secret, sizeof(secret), "%s.secret", path);
+	(void)snprintf(lock_path, sizeof(lock_path), "%s/lock", path);
+	fd = open(secret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	cr_assert(fd >= 0 && write(fd, "secret", 6) == 6 && close(fd) == 0);
+	cr_assert(link(secret, lock_path) == 0);
+	cr_assert(state_dir_lock(path, 1234, 1234, &lock, &err) == -EPERM);
+	cr_assert(stat(secret, &info) == 0 && info.st_uid == 0 && info.st_size == 6);
+	cr_assert(unlink(lock_path) == 0 && mkfifo(lock_path, 0600) == 0);
+	cr_assert(state_dir_lock(path, 1234, 1234, &lock, &err) == -EPERM, "a FIFO");
+	cr_assert(unlink(lock_path) == 0 && unlink(secret) == 0 && rmdir(path) == 0);
+}
+
 /* ---- reload ---- */
 
 Test(daemon_parts, keys_that_only_a_restart_changes)
