@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 #define TLS_VERSIONS "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 struct sp_redis_tls_credentials {
-	unsigned int references;
+	atomic_uint references;
 	gnutls_certificate_credentials_t gnutls;
 	gnutls_priority_t priority;
 };
@@ -104,7 +105,7 @@ int sp_redis_tls_credentials_load(const char *ca_file, const char *cert_file, co
 
 	if (!credentials)
 		return sp_err_set(err, -ENOMEM, "set up TLS");
-	credentials->references = 1;
+	atomic_init(&credentials->references, 1);
 	if (gnutls_certificate_allocate_credentials(&credentials->gnutls) < 0 ||
 	    gnutls_priority_init(&credentials->priority, TLS_VERSIONS, NULL) < 0)
 		status = sp_err_set(err, -ENOMEM, "set up TLS");
@@ -123,13 +124,13 @@ int sp_redis_tls_credentials_load(const char *ca_file, const char *cert_file, co
 struct sp_redis_tls_credentials *
 sp_redis_tls_credentials_ref(struct sp_redis_tls_credentials *credentials)
 {
-	credentials->references++;
+	atomic_fetch_add(&credentials->references, 1);
 	return credentials;
 }
 
 void sp_redis_tls_credentials_unref(struct sp_redis_tls_credentials *credentials)
 {
-	if (!credentials || --credentials->references > 0)
+	if (!credentials || atomic_fetch_sub(&credentials->references, 1) > 1)
 		return;
 	if (credentials->priority)
 		gnutls_priority_deinit(credentials->priority);

@@ -21,7 +21,7 @@ struct sp_redis_tls;
  * together, NULL: none. -EINVAL, -ENOMEM or the errno of a file, which is named. */
 int sp_redis_tls_credentials_load(const char *ca_file, const char *cert_file, const char *key_file,
 				  struct sp_redis_tls_credentials **ret, struct sp_err *err);
-/* Counted, without locks: on the loop. */
+/* Counted; threads may share them. */
 struct sp_redis_tls_credentials *
 sp_redis_tls_credentials_ref(struct sp_redis_tls_credentials *credentials);
 void sp_redis_tls_credentials_unref(struct sp_redis_tls_credentials *credentials);

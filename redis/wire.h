@@ -17,7 +17,8 @@
  * connection is asked PING, so a half-open one is noticed within `keepalive_ms`. Commands never
  * wait for a connection: while it is not READY they are answered SP_REDIS_NOT_SENT.
  *
- * All callbacks run on the loop, never before the call that started them has returned.
+ * All callbacks run on the loop, never before the call that started them has returned. The program
+ * must ignore SIGPIPE: libuv writes to sockets that a server may have closed.
  */
 #ifndef SP_REDIS_WIRE_H
 #define SP_REDIS_WIRE_H

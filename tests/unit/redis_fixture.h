@@ -296,6 +296,8 @@ static inline void redis_on_beat(uv_timer_t *timer)
 
 static inline void redis_loop_init(struct redis_loop *at)
 {
+	/* As every program that uses libuv's streams must. */
+	(void)signal(SIGPIPE, SIG_IGN);
 	cr_assert(uv_loop_init(&at->loop) == 0);
 	cr_assert(uv_timer_init(&at->loop, &at->beat) == 0);
 	cr_assert(uv_timer_start(&at->beat, redis_on_beat, 5, 5) == 0);
