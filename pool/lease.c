@@ -81,8 +81,18 @@ void sp_lease_learn_ttl(struct sp_entry *entry, int64_t ttl_ms)
 	if (ttl_ms <= 0)
 		return;
 	lease->ttl_ms = ttl_ms;
-	if (entry->sandbox.claimed)
-		set_end(entry, sp_time_add(lease->claimed_ms, life_after_claim(entry)));
+	if (!entry->sandbox.claimed)
+		return;
+	set_end(entry, sp_time_add(lease->claimed_ms, life_after_claim(entry)));
+	sp_lease_moved(entry);
+}
+
+void sp_lease_moved(const struct sp_entry *entry)
+{
+	const struct sp_pool *pool = entry->sandbox.pool;
+
+	if (pool->ports.events && pool->ports.events->end_moved)
+		pool->ports.events->end_moved(pool->ports.events_arg, &entry->sandbox);
 }
 
 static struct sp_lease *oldest_tombstone(struct sp_pool *pool)
@@ -189,7 +199,7 @@ static int bind(struct sp_pool *pool, struct sp_entry *entry, const char *lease_
 	return 0;
 }
 
-/* What the first claim itself names counts, whether the directory's word came before it or not. */
+/* What the holder itself names counts, whether the directory's word came before it or not. */
 static void choose_ttl(struct sp_lease *lease, const struct sp_sandbox *sandbox, int64_t ttl_ms)
 {
 	if (lease->foreign && !sandbox->claimed && ttl_ms > 0)
@@ -215,8 +225,6 @@ int sp_pool_bind(struct sp_pool *pool, struct sp_sandbox *sandbox, const char *l
 				     sandbox->id);
 	else
 		choose_ttl(sp_entry_of(sandbox)->lease, sandbox, ttl_ms);
-	if (result == 0)
-		result = sp_pool_claim(pool, sandbox, now, err);
 	sp_pool_leave(pool);
 	return result;
 }

@@ -156,9 +156,11 @@ static void renew(void *arg, const char *sandbox_id, const char *lease_id, int64
 	int64_t ignored;
 
 	if (entry && entry->sandbox.claimed && ttl_ms > 0 &&
-	    strcmp(entry->sandbox.lease_id, lease_id) == 0)
-		(void)sp_pool_renew(pool, &entry->sandbox,
-				    SP_MIN(ttl_ms, pool->config.max_lease_ms), now, &ignored, NULL);
+	    strcmp(entry->sandbox.lease_id, lease_id) == 0) {
+		if (sp_pool_renew(pool, &entry->sandbox, SP_MIN(ttl_ms, pool->config.max_lease_ms),
+				  now, &ignored, NULL) == 0)
+			sp_lease_moved(entry);
+	}
 	if (entry)
 		sp_directory_update(entry, now);
 	sp_pool_leave(pool);

@@ -119,11 +119,10 @@ struct sp_sandbox *sp_pool_find(struct sp_pool *pool, const char *sandbox_id);
 /* The one that this lease holds, NULL if none. */
 struct sp_sandbox *sp_pool_find_lease(struct sp_pool *pool, const char *lease_id);
 
-/* The first claim of somebody who holds a lease of the directory that we have not heard of: an idle
- * sandbox is bound to it, and to no other ever after, and claimed at once. ttl_ms 0: the rest of
- * its idle life, until the directory tells what was asked for. For one that this lease holds
- * already it is sp_pool_claim(). CONFLICT: another lease has it; LEASE_MISMATCH: this lease has
- * another one; LEASE_ENDED. */
+/* Before the first claim of somebody who holds a lease of the directory that we have not heard of:
+ * an idle sandbox is bound to it, and to no other ever after. ttl_ms 0: the rest of its idle life,
+ * until the directory tells what was asked for. Idempotent. CONFLICT: another lease has it;
+ * LEASE_MISMATCH: this lease has another one; LEASE_ENDED. */
 int sp_pool_bind(struct sp_pool *pool, struct sp_sandbox *sandbox, const char *lease_id,
 		 int64_t ttl_ms, int64_t now_ms, struct sp_err *err);
 /* First use with the secret: fixes the end at now + min(ttl, max_lease). Idempotent. LEASE_ENDED
@@ -163,6 +162,8 @@ struct sp_pool_events {
 	void (*created)(void *arg, const struct sp_sandbox *sandbox, int64_t duration_ms);
 	void (*gone)(void *arg, const struct sp_sandbox *sandbox, int64_t kill_duration_ms);
 	void (*health_changed)(void *arg, bool degraded, const char *last_error);
+	/* The end of a claimed lease moved because of what the store told. */
+	void (*end_moved)(void *arg, const struct sp_sandbox *sandbox);
 };
 
 struct sp_pool_ports {

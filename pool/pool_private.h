@@ -224,6 +224,8 @@ void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t age_m
 /* The directory tells for how long the lease was asked. Counts once, and only for one that was
  * claimed before. */
 void sp_lease_learn_ttl(struct sp_entry *entry, int64_t ttl_ms);
+/* Its end moved although nobody here asked for that: tell whoever enforces it too. */
+void sp_lease_moved(const struct sp_entry *entry);
 /* Its sandbox ends: leave a tombstone. */
 void sp_lease_end(struct sp_entry *entry, int64_t now_ms);
 struct sp_lease *sp_lease_find(struct sp_pool *pool, const char *lease_id);

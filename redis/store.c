@@ -270,6 +270,16 @@ static void on_events_down(void *arg, const struct sp_err *why)
 
 /* ---- pools ---- */
 
+/* splitmix64 (Vigna): for spreading, not for secrets. */
+uint64_t store_random(struct redis_store *store)
+{
+	uint64_t mixed = store->seeds[1] += UINT64_C(0x9e3779b97f4a7c15);
+
+	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+	return mixed ^ mixed >> 31;
+}
+
 struct store_pool *store_pool_find(struct redis_store *store, const char *name)
 {
 	SP_LIST_FOREACH (link, &store->pools) {

@@ -108,18 +108,16 @@ void sp_redis_acquire_cancel(struct sp_redis_acquire *acquire);
 /* One host of a pool, as the directory knows it; borrowed for the call. */
 struct sp_redis_host {
 	const char *host;
-	const char *endpoint;
-	const char *version;
-	int64_t idle;
+	const char *state; /* live, draining, dead, spec_mismatch */
+	int64_t idle;      /* listed, and with more than the minimum left */
 	int64_t creating;
 	int64_t leased;
 	int64_t waiters;
 	int64_t share;
 	int64_t capacity;
-	int64_t seen_ms_ago;
-	bool live;
-	bool draining;
-	bool spec_matches;
+	int64_t seen_ms; /* ago */
+	const char *version;
+	const char *endpoint;
 };
 
 typedef void sp_redis_hosts_cb(void *arg, const struct sp_redis_host *hosts, size_t count,

@@ -98,6 +98,13 @@ int64_t store_reply_number(struct store_reply *reply)
 	return number;
 }
 
+int64_t store_reply_positive(struct store_reply *reply)
+{
+	int64_t number = store_reply_number(reply);
+
+	return SP_MAX(number, INT64_C(0));
+}
+
 void store_reply_any(struct store_reply *reply, char *text, size_t size)
 {
 	const struct redisReply *element = next(reply);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_FIELDS 17 /* of a row of _stats, redis/README.md */
+#define HOST_FIELDS 11 /* of a row of _stats, redis/README.md */
 
 typedef void meta_cb(void *arg, const struct sp_store_meta *meta, const struct sp_err *err);
 typedef void plain_cb(void *arg, const struct sp_err *err);
@@ -30,8 +30,15 @@ static void ask_free(struct store_ask *ask)
 
 void store_asks_free(struct redis_store *store)
 {
-	SP_LIST_FOREACH_SAFE (link, following, &store->asks)
-		ask_free(SP_CONTAINER_OF(link, struct store_ask, link));
+	struct sp_err err;
+
+	(void)sp_err_code(&err, SP_CODE_POOL_STATE_STORE_UNAVAILABLE, -ECANCELED,
+			  "the store is being closed");
+	while (!sp_list_empty(&store->asks)) {
+		struct store_ask *ask = SP_LIST_FIRST(&store->asks, struct store_ask, link);
+
+		ask->answer(ask, NULL, "", &err);
+	}
 }
 
 static void on_answer(void *arg, enum sp_redis_outcome outcome, const struct redisReply *raw,
@@ -221,20 +228,16 @@ int store_meta_set(struct sp_store *base, const char *name, const struct sp_stor
 static void read_host(struct store_reply *reply, struct sp_redis_host *host)
 {
 	host->host = store_reply_text(reply);
-	host->endpoint = store_reply_text(reply);
-	host->version = store_reply_text(reply);
-	host->capacity = store_reply_number(reply);
-	host->live = store_reply_number(reply) != 0;
-	host->draining = store_reply_number(reply) != 0;
-	host->spec_matches = store_reply_number(reply) != 0;
-	host->share = store_reply_number(reply);
-	store_reply_skip(reply, 3); /* what it was told; listed, long and short */
+	host->state = store_reply_text(reply);
 	host->idle = store_reply_number(reply);
 	host->creating = store_reply_number(reply);
 	host->leased = store_reply_number(reply);
 	host->waiters = store_reply_number(reply);
-	store_reply_skip(reply, 1); /* what is asked of it */
-	host->seen_ms_ago = store_reply_number(reply);
+	host->share = store_reply_number(reply);
+	host->capacity = store_reply_number(reply);
+	host->seen_ms = store_reply_number(reply);
+	host->version = store_reply_text(reply);
+	host->endpoint = store_reply_text(reply);
 }
 
 static void on_stats(struct store_ask *ask, struct store_reply *reply, const char *word,
@@ -248,7 +251,7 @@ static void on_stats(struct store_ask *ask, struct store_reply *reply, const cha
 
 	if (reply && strcmp(word, "OK") == 0) {
 		store_reply_skip(reply, 1);
-		store_reply_skip(reply, 2 * (size_t)SP_MAX(store_reply_number(reply), INT64_C(0)));
+		store_reply_skip(reply, 2 * (size_t)store_reply_positive(reply));
 		count = store_reply_number(reply);
 		if (reply->bad || count < 0 || (size_t)count > reply->reply->elements / HOST_FIELDS)
 			reply->bad = true;
@@ -321,6 +324,29 @@ int sp_redis_store_drain_host(struct sp_store *base, const char *pool, const cha
 	if (status < 0)
 		ask_free(ask);
 	return status;
+}
+
+/* ---- housekeeping ---- */
+
+static void on_reaped(struct store_ask *ask, struct store_reply *reply, const char *word,
+		      const struct sp_err *err)
+{
+	SP_UNUSED(reply);
+	SP_UNUSED(word);
+	SP_UNUSED(err);
+	ask_free(ask);
+}
+
+void store_reap(struct store_pool *pool)
+{
+	struct store_ask *ask = ask_new(pool->store, pool->name, NULL, NULL);
+
+	if (!ask)
+		return;
+	ask->answer = on_reaped;
+	store_args_number(&ask->args, STORE_REAP_LIMIT);
+	if (send_ask(ask, "sandpool_v1_reap", NULL) < 0)
+		ask_free(ask);
 }
 
 /* ---- the server ---- */

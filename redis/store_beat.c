@@ -101,13 +101,13 @@ static void read_beat(struct store_reply *reply, struct beat *ret)
 {
 	ret->time_ms = store_reply_number(reply);
 	ret->share.share = size_of(store_reply_number(reply), SP_POOL_MAX_IDLE_LIMIT);
-	ret->share.valid_ms = SP_MAX(store_reply_number(reply), INT64_C(1));
+	ret->share.valid_ms = store_reply_positive(reply);
 	ret->share.meta.max_idle = size_of(store_reply_number(reply), SP_POOL_MAX_IDLE_LIMIT);
 	ret->share.meta.max_total = size_of(store_reply_number(reply), SP_POOL_MAX_TOTAL_LIMIT);
 	store_reply_skip(reply, 1); /* the minimum is the directory's business */
 	if (parse_state(store_reply_text(reply), &ret->share.meta.state) < 0)
 		reply->bad = true;
-	ret->share.meta.revision = (uint64_t)SP_MAX(store_reply_number(reply), INT64_C(0));
+	ret->share.meta.revision = (uint64_t)store_reply_positive(reply);
 	ret->spec_revision = store_reply_number(reply);
 	ret->spec_digest = store_reply_text(reply);
 }
@@ -250,4 +250,10 @@ void store_on_beat(struct store_pool *pool, struct store_reply *reply, int64_t n
 		beat.share.share = 0;
 	store_beat_answer(pool, &beat.share, NULL);
 	store_items_rotate(pool);
+	if (now_ms >= pool->reap_ms) {
+		/* Each host now and then; not all at once. */
+		pool->reap_ms = now_ms + STORE_REAP_MS / 2 +
+				(int64_t)(store_random(pool->store) % STORE_REAP_MS);
+		store_reap(pool);
+	}
 }

@@ -264,7 +264,7 @@ static void read_verdict(struct store_pool *pool, struct store_reply *reply,
 		listing.verdict = parse_verdict(word);
 	if (listing.verdict == SP_STORE_GRANTED) {
 		listing.lease_id = lease_id;
-		listing.ttl_ms = SP_MAX(store_reply_number(reply), INT64_C(0));
+		listing.ttl_ms = store_reply_positive(reply);
 	} else {
 		store_reply_skip(reply, 1);
 	}

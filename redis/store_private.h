@@ -40,6 +40,8 @@
 #define STORE_HINT_MS      20    /* heartbeats for events are at least this far apart */
 #define STORE_RETRY_MS     200   /* a call that was refused by the server's state is sent again */
 #define STORE_TAKEN_MS     10000 /* longest wait for our name at the first registration */
+#define STORE_REAP_MS      (60 * SP_MS_PER_S)
+#define STORE_REAP_LIMIT   200
 #define STORE_WORD_MAX     32
 #define STORE_KEY_MAX      256
 #define STORE_INCARNATION  32 /* hex digits */
@@ -66,6 +68,7 @@ struct store_reply {
 
 const char *store_reply_text(struct store_reply *reply); /* "" when bad */
 int64_t store_reply_number(struct store_reply *reply);   /* 0 when bad */
+int64_t store_reply_positive(struct store_reply *reply); /* what is below 0 counts as 0 */
 /* A text or a number, as text; cut to size. */
 void store_reply_any(struct store_reply *reply, char *text, size_t size);
 void store_reply_skip(struct store_reply *reply, size_t count);
@@ -153,6 +156,7 @@ struct store_pool {
 	struct store_resync resync;
 	bool beat_first;      /* nothing but a heartbeat until one is answered */
 	size_t rotation_next; /* index into what owner->each visits */
+	int64_t reap_ms;      /* next housekeeping */
 	int64_t hinted_ms;    /* last heartbeat for an event */
 	bool hint_due;
 
@@ -276,6 +280,7 @@ static inline struct redis_store *store_of(struct sp_store *store)
 void store_wake(struct redis_store *store);
 /* … or at this time at the latest. */
 void store_wake_at(struct redis_store *store, int64_t boot_ms);
+uint64_t store_random(struct redis_store *store);
 struct store_pool *store_pool_find(struct redis_store *store, const char *name);
 int store_key(const struct redis_store *store, const char *pool, char *key, size_t size);
 /* FCALL with kept arguments. */
@@ -359,7 +364,10 @@ int store_meta_set(struct sp_store *store, const char *pool, const struct sp_sto
 		   void (*cb)(void *arg, const struct sp_store_meta *meta,
 			      const struct sp_err *err),
 		   void *arg);
+/* Answers them. */
 void store_asks_free(struct redis_store *store);
+/* Remove what is left of hosts, leases and tickets that are long gone. */
+void store_reap(struct store_pool *pool);
 /* Ask the server for its maxmemory-policy. */
 void store_check_eviction(struct redis_store *store);
 

@@ -198,7 +198,6 @@ static void on_taken(struct store_pool *pool, int64_t free_in_ms, int64_t now_ms
 static void on_register_refused(struct store_pool *pool, const char *word,
 				struct store_reply *reply, int64_t now_ms)
 {
-	const struct sp_store_share nothing = {.meta = pool->meta, .valid_ms = SP_MS_PER_S};
 	struct sp_err err;
 
 	if (strcmp(word, "HOST_ID_TAKEN") == 0) {
@@ -210,8 +209,14 @@ static void on_register_refused(struct store_pool *pool, const char *word,
 	if (strcmp(word, "SPEC_MISMATCH") == 0) {
 		int64_t revision = store_reply_number(reply);
 
+		/* Registered all the same: its leases are served. The heartbeat that follows tells
+		 * the time, and that the share is 0. */
 		store_mismatch(pool, revision, store_reply_text(reply));
-		store_beat_answer(pool, &nothing, NULL);
+		pool->registered_once = true;
+		pool->not_before_ms = 0;
+		pool->beat_first = true;
+		pool->forgot = true;
+		pool->state = STORE_LIVE;
 		return;
 	}
 	(void)sp_err_code(&err, SP_CODE_POOL_STATE_STORE_UNAVAILABLE, -EBUSY,

@@ -363,6 +363,8 @@ static int find_route(struct sp_request *request, struct sp_err *err)
 		return sp_err_code(err, SP_CODE_POOL_NOT_FOUND, -ENOENT, "no pool of that name");
 	if (outcome == SP_ROUTE_BAD_SANDBOX)
 		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no such sandbox");
+	if (outcome == SP_ROUTE_BAD_HOST)
+		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no such host");
 	return 0;
 }
 

@@ -49,18 +49,23 @@ static void allow_add(struct sp_route_match *match, const char *method)
 static enum sp_route_outcome take_name(const struct sp_route *route, const char *name, size_t len,
 				       struct sp_route_match *match)
 {
-	bool is_pool;
+	enum sp_route_outcome bad = SP_ROUTE_BAD_SANDBOX;
+	bool valid;
 
 	if (!name)
 		return SP_ROUTE_FOUND;
-	is_pool = strstr(route->pattern, "{pool}") != NULL;
+	if (strstr(route->pattern, "{pool}"))
+		bad = SP_ROUTE_BAD_POOL;
+	else if (strstr(route->pattern, "{host}"))
+		bad = SP_ROUTE_BAD_HOST;
 	if (len >= sizeof(match->name))
-		return is_pool ? SP_ROUTE_BAD_POOL : SP_ROUTE_BAD_SANDBOX;
+		return bad;
 	memcpy(match->name, name, len);
 	match->name[len] = '\0';
-	if (is_pool)
-		return sp_pool_name_valid(match->name) ? SP_ROUTE_FOUND : SP_ROUTE_BAD_POOL;
-	return sp_sandbox_id_valid(match->name) ? SP_ROUTE_FOUND : SP_ROUTE_BAD_SANDBOX;
+	/* Pools and hosts are named alike. */
+	valid = bad == SP_ROUTE_BAD_SANDBOX ? sp_sandbox_id_valid(match->name)
+					    : sp_pool_name_valid(match->name);
+	return valid ? SP_ROUTE_FOUND : bad;
 }
 
 enum sp_route_outcome sp_route_find(const struct sp_route *routes, size_t count, const char *method,

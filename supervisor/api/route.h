@@ -18,7 +18,7 @@ enum sp_route_access {
 /* Patterns have at most one variable segment, which takes the whole segment. */
 struct sp_route {
 	const char *method;  /* "GET" serves HEAD too */
-	const char *pattern; /* "/v1/pools/{pool}/acquire"; "{pool}" or "{id}" */
+	const char *pattern; /* "/v1/pools/{pool}/acquire"; "{pool}", "{host}" or "{id}" */
 	enum sp_route_access access;
 	void (*handle)(struct sp_request *request);
 };
@@ -29,10 +29,11 @@ enum sp_route_outcome {
 	SP_ROUTE_NO_METHOD,   /* a pattern matches, its method does not: 405 with `allow` */
 	SP_ROUTE_BAD_POOL,    /* matches, but the segment can be no pool's name */
 	SP_ROUTE_BAD_SANDBOX, /* … no sandbox's id */
+	SP_ROUTE_BAD_HOST,    /* … no host's name */
 };
 
 struct sp_route_match {
-	const struct sp_route *route;    /* FOUND, BAD_POOL, BAD_SANDBOX */
+	const struct sp_route *route;    /* FOUND, BAD_… */
 	char name[SP_POOL_NAME_MAX + 1]; /* the variable segment, "" if there is none */
 	char allow[64];                  /* NO_METHOD: "GET, HEAD, DELETE" */
 };

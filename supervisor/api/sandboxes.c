@@ -29,6 +29,25 @@ static void write_degraded(struct sp_json_out *out, uint32_t limits)
 	sp_json_close(out, ']');
 }
 
+/* Another host's: what more there is to know is asked at its endpoint. */
+static void write_remote(struct sp_json_out *out, const struct sp_sandbox_info *info)
+{
+	const struct sp_remote_sandbox *remote = info->remote;
+
+	sp_json_open(out, NULL, '{');
+	sp_json_text(out, "id", remote->id);
+	sp_json_text(out, "pool", info->pool);
+	sp_json_text(out, "state", sp_sandbox_state_name(SP_SANDBOX_LEASED));
+	sp_json_text(out, "lease", remote->lease_id);
+	if (info->secret)
+		sp_json_text(out, "token", info->secret);
+	sp_json_text(out, "host", remote->host);
+	sp_json_text(out, "endpoint", remote->endpoint);
+	sp_json_integer(out, "remaining_ms", info->remaining_ms);
+	sp_json_boolean(out, "claimed", false);
+	sp_json_close(out, '}');
+}
+
 /* key NULL: as an element or alone. */
 static void write_sandbox(struct sp_json_out *out, const struct sp_sandbox_info *info,
 			  const char *endpoint, int64_t wall_ms)
@@ -43,6 +62,8 @@ static void write_sandbox(struct sp_json_out *out, const struct sp_sandbox_info 
 	sp_json_text(out, "lease", sandbox->lease_id[0] ? sandbox->lease_id : NULL);
 	if (info->secret)
 		sp_json_text(out, "token", info->secret);
+	if (info->host)
+		sp_json_text(out, "host", info->host);
 	sp_json_text(out, "endpoint", endpoint);
 	sp_json_time(out, "created_at", sandbox->created_ms, info->now_ms, wall_ms);
 	sp_json_time(out, "expires_at", sandbox->expires_ms, info->now_ms, wall_ms);
@@ -63,7 +84,10 @@ static void reply_sandbox(struct sp_request *request, const struct sp_sandbox_in
 
 	sp_buf_init(&body, SP_API_RESPONSE_MAX);
 	sp_json_out_init(&out, &body);
-	write_sandbox(&out, info, request->connection->listener->url, sp_clock_wall_ms());
+	if (info->sandbox)
+		write_sandbox(&out, info, request->connection->listener->url, sp_clock_wall_ms());
+	else
+		write_remote(&out, info);
 	sp_reply_written(request, &out);
 }
 
@@ -137,6 +161,33 @@ void sp_handle_sandbox_renew(struct sp_request *request)
 				     "member 'ttl' is missing");
 	if (status == 0)
 		status = sp_service_renew(request->api->service, &request->caller, request->name,
+					  ttl_ms, &info, &err);
+	if (status < 0)
+		sp_reply_error(request, &err);
+	else
+		reply_sandbox(request, &info);
+}
+
+/* Everything that it could say is optional, so it may say nothing. */
+void sp_handle_sandbox_claim(struct sp_request *request)
+{
+	struct sp_sandbox_info info = {0};
+	struct sp_err err = {0};
+	int64_t ttl_ms = 0;
+	const struct sp_member members[] = {
+		{"ttl", SP_MEMBER_DURATION, &ttl_ms, 1, SP_BODY_DURATION_MAX_MS},
+	};
+	json_t *root = NULL;
+	int status = 0;
+
+	if (request->body.len > 0)
+		status = sp_body_parse(sp_buf_text(&request->body), request->body.len, &root, &err);
+	if (root) {
+		status = sp_body_read(root, "", members, SP_ARRAY_SIZE(members), &err);
+		json_decref(root);
+	}
+	if (status == 0)
+		status = sp_service_claim(request->api->service, &request->caller, request->name,
 					  ttl_ms, &info, &err);
 	if (status < 0)
 		sp_reply_error(request, &err);

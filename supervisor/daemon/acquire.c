@@ -4,6 +4,10 @@
  *	QUEUED ──grant──► (BINDING ⇄ MOUNTING) ──► ANSWERING ──► callback
  *	   └──────────────── refusal ────────────────┘
  *
+ * In a cluster our own pool is asked for what is idle now; if it has nothing, the other hosts are
+ * (elsewhere.c), and then our own pool for whatever else the policy permits. What another host
+ * gives is answered with that host's endpoint: the client claims it there.
+ *
  * Nobody is called back from inside of the call that began it: a grant that is there at once goes
  * to ANSWERING, which runs at the end of the same turn. A sandbox whose binds cannot be attached is
  * ended: nobody gets half of what was asked for. What is granted to an op that was cancelled is
@@ -34,6 +38,7 @@ static void op_free(struct sp_service_op *op)
 		op->sandbox->binding = NULL;
 	launcher_forget(service->launcher, op->request);
 	sp_deferred_cancel(&op->answer);
+	elsewhere_done(op);
 	binds_free(op->binds, op->bind_count);
 	sp_list_remove(&op->link);
 	free(op);
@@ -58,18 +63,37 @@ static void answer_client(struct sp_service_op *op, struct sandbox_link *link,
 	struct sp_sandbox_info info = {0};
 	char secret[SP_SECRET_LEN + 1];
 
+	struct elsewhere elsewhere = op->elsewhere;
+	char lease_id[SP_LEASE_ID_LEN + 1];
+	const struct sp_remote_sandbox remote = {
+		.id = elsewhere.id,
+		.lease_id = lease_id,
+		.host = elsewhere.host,
+		.endpoint = elsewhere.endpoint,
+	};
+	char pool_name[SP_POOL_NAME_MAX + 1];
+
 	memcpy(secret, op->secret, sizeof(secret));
+	memcpy(lease_id, op->lease_id, sizeof(lease_id));
+	memcpy(pool_name, op->pool->config->policy.name, sizeof(pool_name));
 	metrics_acquire_seconds(op->service, op->pool->config->policy.name,
 				(double)(sp_clock_boot_ns() - op->started_ns) /
 					(double)SP_NS_PER_S);
 	op_free(op);
-	if (!link) {
+	if (err->status != 0) {
 		cb(arg, NULL, err);
 		return;
 	}
-	service_info(link, sp_clock_boot_ms(), &info);
+	if (link) {
+		service_info(link, sp_clock_boot_ms(), &info);
+		spares_want_later(link);
+	} else {
+		info.remote = &remote;
+		info.pool = pool_name;
+		info.now_ms = sp_clock_boot_ms();
+		info.remaining_ms = elsewhere.remaining_ms;
+	}
 	info.secret = secret[0] != '\0' ? secret : NULL;
-	spares_want_later(link);
 	cb(arg, &info, NULL);
 }
 
@@ -85,7 +109,7 @@ static void on_answer(struct sp_deferred *deferred)
 		sandbox_end(link, SP_END_DISCARDED);
 		link = NULL;
 	}
-	if (!link && err.status == 0)
+	if (!link && !op->elsewhere.granted && err.status == 0)
 		(void)sp_err_code(&err, SP_CODE_SANDBOX_DEAD, -ESRCH,
 				  "the sandbox ended before it could be handed out");
 	if (err.status != 0)
@@ -96,7 +120,7 @@ static void on_answer(struct sp_deferred *deferred)
 		answer_owner(op, link, link ? NULL : &err);
 }
 
-static void answer_later(struct sp_service_op *op, const struct sp_err *err)
+void op_answer_later(struct sp_service_op *op, const struct sp_err *err)
 {
 	op->state = OP_ANSWERING;
 	if (err)
@@ -110,7 +134,7 @@ void op_binds_done(struct sp_service_op *op, const struct sp_err *err)
 
 	link->binding = NULL;
 	op->sandbox = NULL;
-	answer_later(op, err); /* a failure ends the sandbox there */
+	op_answer_later(op, err); /* a failure ends the sandbox there */
 }
 
 void op_sandbox_lost(struct sp_service_op *op)
@@ -123,7 +147,7 @@ void op_sandbox_lost(struct sp_service_op *op)
 	op->sandbox = NULL;
 	launcher_forget(op->service->launcher, op->request);
 	op->request = 0;
-	answer_later(op, &err);
+	op_answer_later(op, &err);
 }
 
 /* 0: binds are under way; 1: there are none to wait for. */
@@ -142,25 +166,30 @@ static int attach_binds(struct sp_service_op *op, struct sandbox_link *link, str
 	return 0;
 }
 
+void op_granted_here(struct sp_service_op *op, struct sp_sandbox *sandbox, bool repeated)
+{
+	struct sp_err err = {0};
+	int status = 1;
+
+	op->repeated = repeated;
+	op->granted_one = true;
+	if (sandbox->backend_data)
+		status = attach_binds(op, sandbox->backend_data, &err);
+	if (status != 0)
+		op_answer_later(op, status < 0 ? &err : NULL);
+}
+
 static void on_pool_answer(void *arg, const struct sp_acquire_result *result,
 			   const struct sp_err *refused)
 {
 	struct sp_service_op *op = arg;
-	struct sp_err err = {0};
-	int status = 1;
 
 	op->pending = NULL;
 	daemon_pool_touch(op->pool);
-	if (refused) {
-		answer_later(op, refused);
-		return;
-	}
-	op->repeated = result->repeated;
-	op->granted_one = true;
-	if (result->sandbox->backend_data)
-		status = attach_binds(op, result->sandbox->backend_data, &err);
-	if (status != 0)
-		answer_later(op, status < 0 ? &err : NULL);
+	if (refused)
+		op_answer_later(op, refused);
+	else
+		op_granted_here(op, result->sandbox, result->repeated);
 }
 
 static int fill_lease(struct sp_service_op *op, const char *lease_id, struct sp_err *err)
@@ -198,25 +227,59 @@ static int op_prepare(struct sp_service_op *op, const struct sp_service_acquire 
 	return status;
 }
 
+/* As sp_pool_acquire(). */
+static int ask_pool(struct sp_service_op *op, struct sp_acquire_result *ret_result,
+		    struct sp_err *err)
+{
+	int status;
+
+	op->state = OP_QUEUED;
+	status = sp_pool_acquire(op->pool->policy, &op->wish, sp_clock_boot_ms(), on_pool_answer,
+				 op, ret_result, &op->pending, err);
+	daemon_pool_touch(op->pool);
+	return status;
+}
+
+void op_ask_here(struct sp_service_op *op)
+{
+	struct sp_acquire_result result = {0};
+	struct sp_err err = {0};
+	int status;
+
+	op->wish.idle_only = false;
+	if (op->wish.wait_ms > 0)
+		op->wish.wait_ms = SP_MAX(op->elsewhere.until_ms - sp_clock_boot_ms(), INT64_C(1));
+	status = ask_pool(op, &result, &err);
+	if (status < 0)
+		op_answer_later(op, &err);
+	else if (status == 0)
+		op_granted_here(op, result.sandbox, result.repeated);
+}
+
 /* 1: granted and nothing more to do; 0: under way; negative: refused. */
 static int op_start(struct sp_service_op *op, const struct sp_service_acquire *request,
 		    struct sandbox_link **ret_sandbox, struct sp_err *err)
 {
-	struct sp_acquire_request wish = {
-		.policy = request->policy,
-		.wait_ms = request->wait_ms,
-		.ttl_ms = request->ttl_ms,
-		.min_remaining_ms = request->min_remaining_ms,
-	};
 	struct sp_acquire_result result = {0};
+	struct sp_err refused = {0};
 	int status = op_prepare(op, request, err);
 
 	if (status < 0)
 		return status;
-	memcpy(wish.lease_id, op->lease_id, sizeof(wish.lease_id));
-	status = sp_pool_acquire(op->pool->policy, &wish, sp_clock_boot_ms(), on_pool_answer, op,
-				 &result, &op->pending, err);
-	daemon_pool_touch(op->pool);
+	op->wish = (struct sp_acquire_request){
+		.policy = request->policy,
+		.wait_ms = request->wait_ms,
+		.ttl_ms = request->ttl_ms,
+		.min_remaining_ms = request->min_remaining_ms,
+		.newest_first = op->service->cluster,
+	};
+	memcpy(op->wish.lease_id, op->lease_id, sizeof(op->wish.lease_id));
+	op->wish.idle_only = elsewhere_possible(op);
+	status = ask_pool(op, &result, &refused);
+	if (status < 0 && op->wish.idle_only && refused.code == SP_CODE_POOL_EMPTY)
+		return elsewhere_ask(op, err);
+	if (status < 0 && err)
+		*err = refused;
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	op->repeated = result.repeated;
@@ -292,7 +355,7 @@ int sp_service_acquire(struct sp_service *service, const struct sp_caller *calle
 		return status;
 	}
 	if (status == 1)
-		answer_later(op, NULL);
+		op_answer_later(op, NULL);
 	*ret_op = op;
 	return 0;
 }
@@ -301,6 +364,10 @@ void op_cancel(struct sp_service_op *op)
 {
 	struct sandbox_link *link;
 
+	if (op->state == OP_ELSEWHERE || op->elsewhere.granted) {
+		op_free(op);
+		return;
+	}
 	if (op->pending) {
 		sp_acquire_cancel(op->pending, sp_clock_boot_ms());
 		daemon_pool_touch(op->pool);

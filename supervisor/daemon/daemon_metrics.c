@@ -120,12 +120,20 @@ static void on_health_changed(void *arg, bool degraded, const char *last_error)
 		sp_log(SP_LOG_INFO, "pool healthy", "pool=%s", pool_name(pool));
 }
 
+static void on_end_moved(void *arg, const struct sp_sandbox *sandbox)
+{
+	SP_UNUSED(arg);
+	if (sandbox->backend_data)
+		sandbox_tell_deadline(sandbox->backend_data);
+}
+
 const struct sp_pool_events daemon_pool_events = {
 	.ended = on_ended,
 	.acquired = on_acquired,
 	.create_failed = on_create_failed,
 	.gone = on_gone,
 	.health_changed = on_health_changed,
+	.end_moved = on_end_moved,
 };
 
 void metrics_create_stage(struct daemon_pool *pool, const char *stage, double seconds)
@@ -140,6 +148,14 @@ void metrics_acquire_seconds(struct sp_service *service, const char *pool, doubl
 	const char *labels[] = {pool};
 
 	sp_metric_observe(service->metrics.acquire_seconds, labels, seconds);
+}
+
+void metrics_store_command(struct sp_service *service, const char *name, double seconds,
+			   bool failed)
+{
+	const char *labels[] = {name, failed ? "failed" : "ok"};
+
+	sp_metric_observe(service->metrics.store_command, labels, seconds);
 }
 
 void metrics_exec(struct sp_service *service, const char *pool, const struct sp_exec_result *result)
@@ -176,6 +192,8 @@ static void collect_pool(struct daemon_pool *pool)
 	sp_metric_set(metrics->pool_degraded, &name, snapshot.degraded ? 1 : 0);
 	sp_metric_set(metrics->limits_degraded, &name, 0);
 	sp_metric_set(metrics->running_execs, &name, 0);
+	sp_metric_set(metrics->hosts, &name, daemon_pool_hosts(pool));
+	sp_metric_set(metrics->spec_mismatch, &name, pool->spec_mismatch ? 1 : 0);
 }
 
 static void collect(void *arg)
@@ -195,7 +213,8 @@ static void collect(void *arg)
 		if (link->running_execs > 0)
 			sp_metric_add(metrics->running_execs, &name, link->running_execs);
 	}
-	sp_metric_set(metrics->store_up, NULL, service->store->ops->up(service->store) ? 1 : 0);
+	sp_metric_set(metrics->store_up, NULL,
+		      service->store && service->store->ops->up(service->store) ? 1 : 0);
 	sp_metric_set(metrics->build_info, build, 1);
 }
 
@@ -252,6 +271,30 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err)
 		 "1 while the store can be reached.",
 		 {NULL},
 		 0,
+		 NULL,
+		 0},
+		{&m->store_command,
+		 SP_METRIC_HISTOGRAM,
+		 "sandpool_store_command_duration_seconds",
+		 "From a question to the store to its answer.",
+		 {"command", "result"},
+		 2,
+		 seconds,
+		 count},
+		{&m->hosts,
+		 SP_METRIC_GAUGE,
+		 "sandpool_hosts",
+		 "Hosts that serve the pool, this one included.",
+		 {"pool"},
+		 1,
+		 NULL,
+		 0},
+		{&m->spec_mismatch,
+		 SP_METRIC_GAUGE,
+		 "sandpool_spec_mismatch",
+		 "1 while other hosts make the pool from another spec.",
+		 {"pool"},
+		 1,
 		 NULL,
 		 0},
 		{&m->build_info,

@@ -15,6 +15,7 @@
 #define SP_DAEMON_PRIVATE_H
 
 #include "pool/store.h"
+#include "redis/store.h"
 #include "supervisor/daemon/daemon.h"
 #include "supervisor/daemon/launcher_link.h"
 #include "supervisor/daemon/loop.h"
@@ -25,7 +26,7 @@
 #define SP_TOMBS_MAX        1024u
 #define SP_READ_BUFFER      (64u * 1024) /* of output, one for the whole daemon */
 #define SP_LEFTOVERS_MAX    16u          /* pipes per sandbox that outlive their exec */
-#define SP_SPARE_CGROUPS    2u           /* per leased sandbox */
+#define SP_SPARE_CGROUPS    2u           /* per leased sandbox, at most */
 #define SP_SECRET_TEXT_MAX  512u         /* longest credential that is hashed at all */
 #define SP_WORKLOAD_ID      1000u        /* uid and gid inside, launcher/table.h */
 #define SP_ID_INSIDE_MAX    65532u       /* 65533: file helper, 65534: nobody's files */
@@ -61,6 +62,7 @@ struct daemon_pool {
 	int64_t held_until_ms;      /* not before, while young runs are on; 0 = not held */
 	int64_t failure_logged_ms;
 	uint32_t failures_unlogged;
+	bool spec_mismatch; /* the other hosts of the store make it from another spec */
 };
 
 enum link_state {
@@ -74,6 +76,7 @@ enum link_state {
 struct exec_cgroup {
 	int fd;
 	uint32_t number;
+	bool used; /* an exec was in it: to be looked into before the next one is */
 };
 
 struct sandbox_link {
@@ -147,6 +150,7 @@ struct sp_exec {
 	bool tty;
 	bool paused;
 	bool cancelled; /* no events any more */
+	bool confirmed; /* init said STARTED */
 	bool announced; /* the started event was given */
 	bool killed;    /* kill_reason is set */
 	bool stdin_wanted;
@@ -168,6 +172,7 @@ struct sp_exec {
 	unsigned int kill_rounds;
 	int64_t started_ns;
 	uint64_t oom_at_start;
+	int peak_fd; /* the kernel's count of the sandbox's memory, opened ahead; -1 = not */
 	bool in_cgroup;
 	struct exec_cgroup cgroup;
 	uint64_t kill_request;          /* EXEC_KILL on its way to the launcher */
@@ -205,14 +210,30 @@ struct resolved_bind {
 	char *target; /* inside */
 };
 
-enum op_state { OP_QUEUED, OP_ANSWERING, OP_BINDING, OP_MOUNTING };
+enum op_state { OP_QUEUED, OP_ELSEWHERE, OP_ANSWERING, OP_BINDING, OP_MOUNTING };
+
+/* An acquire that this host's pool had nothing for. */
+struct elsewhere {
+	struct sp_redis_acquire *pending; /* ELSEWHERE */
+	unsigned int tries;
+	struct sp_buf reject; /* ids that were granted and turned out to be somebody else's */
+	int64_t until_ms;     /* of a wait, BOOTTIME */
+	/* what was granted, on another host */
+	bool granted;
+	char id[SP_SANDBOX_ID_LEN + 1];
+	char host[SP_REDIS_HOST_MAX + 1];
+	char endpoint[SP_REDIS_ENDPOINT_MAX + 1];
+	int64_t remaining_ms;
+};
 
 struct sp_service_op {
 	struct sp_list link; /* in service->ops */
 	struct sp_service *service;
 	struct daemon_pool *pool;
 	enum op_state state;
+	struct sp_acquire_request wish;
 	struct sp_acquire *pending; /* QUEUED */
+	struct elsewhere elsewhere;
 	struct sandbox_link *sandbox;
 	bool granted_one; /* the policy bound a sandbox to lease_id */
 	bool repeated;    /* for an earlier acquire, whose it is */
@@ -235,7 +256,7 @@ struct daemon_metrics {
 	struct sp_metric *sandboxes, *acquire_total, *acquire_seconds, *create_seconds;
 	struct sp_metric *create_failures, *ends, *kill_seconds, *exec_seconds, *handout_seconds;
 	struct sp_metric *idle_age_seconds, *store_up, *limits_degraded, *running_execs, *waiters;
-	struct sp_metric *pool_degraded, *build_info;
+	struct sp_metric *pool_degraded, *build_info, *store_command, *hosts, *spec_mismatch;
 };
 
 /* Where the kernel's counts of a sandbox are read; "" = not there. */
@@ -265,6 +286,8 @@ struct sp_service {
 	unsigned int runs;    /* sp_exec_run() in a sandbox */
 
 	struct sp_store *store;
+	bool cluster;                     /* the store is shared with other hosts */
+	char host[SP_REDIS_HOST_MAX + 1]; /* our name there */
 	struct daemon_pool **pools;
 	size_t pool_count;
 	struct tomb *tombs; /* SP_TOMBS_MAX, a ring */
@@ -311,6 +334,8 @@ struct daemon_pool *daemon_pool_find(struct sp_service *service, const char *nam
 void daemon_pool_touch(struct daemon_pool *pool);
 /* A run has ended: nothing is held back for it any more. */
 void daemon_pools_run_ended(struct sp_service *service);
+/* Hosts that serve it, as the store last told; 1 without a cluster. */
+uint32_t daemon_pool_hosts(const struct daemon_pool *pool);
 struct sp_pool_config daemon_pool_policy(const struct config_ref *source, uint32_t index);
 /* Frees the removed pools that have nothing left. */
 void daemon_pools_collect(struct sp_service *service);
@@ -339,6 +364,38 @@ void sandbox_gone(struct sandbox_link *link);
 /* message "": the stage and the errno's text say it all. */
 void sandbox_create_failed(struct sandbox_link *link, const char *stage, int status,
 			   const char *message);
+
+/* ---- cluster.c, remembered.c, hosts.c ---- */
+
+/* The configured store. */
+int cluster_open(struct sp_service *service, struct sp_err *err);
+/* What the other hosts are to know of this pool; before its start and after a reload. */
+int cluster_tell_pool(struct sp_service *service, const struct config_ref *source, uint32_t index,
+		      struct sp_err *err);
+void cluster_close(struct sp_service *service);
+
+struct sp_identity;
+/* Drawn at the first start. owner: who the files are to belong to. */
+int host_secret_get(const char *state_dir, const struct sp_identity *owner,
+		    char ret_secret[SP_SECRET_LEN + 1], struct sp_err *err);
+/* What is not there or not readable leaves the outputs as they are. */
+void intent_load(const char *state_dir, const char *pool, struct sp_store_meta *ret_meta,
+		 bool *ret_draining);
+int intent_save(const char *state_dir, const char *pool, const struct sp_store_meta *meta,
+		bool draining, struct sp_err *err);
+
+/* ---- elsewhere.c: acquires out of the cluster ---- */
+
+/* May this acquire be answered by another host? */
+bool elsewhere_possible(const struct sp_service_op *op);
+/* Ask the other hosts. 0: under way; negative: they cannot be asked. */
+int elsewhere_ask(struct sp_service_op *op, struct sp_err *err);
+void elsewhere_done(struct sp_service_op *op);
+/* What on_pool_answer() does for a grant of our own pool. */
+void op_granted_here(struct sp_service_op *op, struct sp_sandbox *sandbox, bool repeated);
+void op_answer_later(struct sp_service_op *op, const struct sp_err *err);
+/* Our own pool, with everything that the client permits. */
+void op_ask_here(struct sp_service_op *op);
 
 /* ---- acquire.c, bind.c ---- */
 
@@ -374,6 +431,9 @@ void op_on_mounted(struct sp_service_op *op, int status, const char *stage);
  * LEASE_ENDED or SANDBOX_DEAD for one that has ended. */
 int service_find(struct sp_service *service, const struct sp_caller *caller, const char *id,
 		 struct sandbox_link **ret_link, struct sp_err *err);
+/* The same for a first claim, which may say for how long (0 = as the directory knows). */
+int service_find_for(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     int64_t ttl_ms, struct sandbox_link **ret_link, struct sp_err *err);
 void service_info(struct sandbox_link *link, int64_t now_ms, struct sp_sandbox_info *ret);
 
 /* Sandboxes that ended not long ago, so that their holders are told what happened. */
@@ -389,9 +449,8 @@ const struct tomb *tomb_find(const struct sp_service *service, const char *id);
 /* ---- exec.c: life ---- */
 
 struct sp_exec *exec_find(struct sandbox_link *link, uint32_t number);
-/* The started event, once. The output of a program whose STARTED was lost with its sandbox proves
- * the same. */
-void exec_announce(struct sp_exec *exec);
+/* It has started: init said so, or its output or its end did. The started event is given once. */
+void exec_begin(struct sp_exec *exec);
 void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, int *fds,
 		     size_t fd_count);
 void exec_on_start_failed(struct sp_exec *exec, const struct sp_init_status *status);
@@ -428,7 +487,7 @@ void exec_on_timer(struct sp_timer *timer);
 
 /* ---- exec_cgroup.c ---- */
 
-/* Ask for as many as are missing, now or when the answers of this turn are written. */
+/* Ask for one if there is none, now or when the answers of this turn are written. */
 void spares_want(struct sandbox_link *link);
 void spares_want_later(struct sandbox_link *link);
 void spares_on_refill(struct sp_deferred *deferred);
@@ -460,6 +519,9 @@ void cgroup_mounts_find(struct cgroup_mounts *mounts);
 /* Both 0 when unknown. */
 uint64_t cgroup_oom_kills(const struct cgroup_mounts *mounts, const char *cgroup);
 uint64_t cgroup_peak_bytes(const struct cgroup_mounts *mounts, const char *cgroup);
+/* The same in two steps, the slow one first. A descriptor or negative errno; 0 when unknown. */
+int cgroup_peak_open(const struct cgroup_mounts *mounts, const char *cgroup);
+uint64_t cgroup_peak_read(int fd);
 
 /* ---- secrets.c ---- */
 
@@ -473,6 +535,8 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err);
 extern const struct sp_pool_events daemon_pool_events; /* arg: struct daemon_pool */
 void metrics_create_stage(struct daemon_pool *pool, const char *stage, double seconds);
 void metrics_acquire_seconds(struct sp_service *service, const char *pool, double seconds);
+void metrics_store_command(struct sp_service *service, const char *name, double seconds,
+			   bool failed);
 void metrics_exec(struct sp_service *service, const char *pool,
 		  const struct sp_exec_result *result);
 

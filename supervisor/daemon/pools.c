@@ -93,6 +93,16 @@ void daemon_pools_run_ended(struct sp_service *service)
 			daemon_pool_touch(service->pools[i]);
 }
 
+uint32_t daemon_pool_hosts(const struct daemon_pool *pool)
+{
+	const struct sp_service *service = pool->service;
+
+	if (!service->cluster)
+		return 1;
+	return service->store ? sp_redis_store_host_count(service->store, pool->config->policy.name)
+			      : 0;
+}
+
 struct sp_pool_config daemon_pool_policy(const struct config_ref *source, uint32_t index)
 {
 	struct sp_pool_config policy = source->config->pools[index].policy;
@@ -132,6 +142,8 @@ int daemon_pool_new(struct sp_service *service, struct config_ref *source, uint3
 	pool->index = index;
 	sp_deferred_init(&pool->touched, on_touched);
 	status = sp_timer_init(&service->timers, &pool->wakeup, on_wakeup);
+	if (status == 0)
+		status = cluster_tell_pool(service, source, index, err);
 	if (status == 0)
 		status = sp_pool_new(&policy, &ports, random_seed(), &pool->policy, err);
 	if (status < 0) {

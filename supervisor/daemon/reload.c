@@ -82,10 +82,31 @@ static bool same_text(const char *a, const char *b)
 	return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
+static bool same_redis(const struct sp_config_redis *old, const struct sp_config_redis *new)
+{
+	return same_text(old->user, new->user) &&
+	       same_text(old->password_file, new->password_file) &&
+	       same_text(old->sentinel_password_file, new->sentinel_password_file) &&
+	       same_text(old->ca_file, new->ca_file) && same_text(old->cert_file, new->cert_file) &&
+	       same_text(old->key_file, new->key_file) &&
+	       same_text(old->server_name, new->server_name) &&
+	       same_text(old->prefix, new->prefix) &&
+	       old->command_timeout_ms == new->command_timeout_ms &&
+	       old->keepalive_ms == new->keepalive_ms;
+}
+
 const char *reload_restart_key(const struct sp_config *old, const struct sp_config *new)
 {
 	if (!same_text(old->store, new->store))
 		return "store";
+	if (!same_redis(&old->redis, &new->redis))
+		return "redis";
+	if (!same_text(old->host, new->host))
+		return "host";
+	if (!same_text(old->advertise, new->advertise))
+		return "advertise";
+	if (old->capacity != new->capacity)
+		return "capacity";
 	if (old->listen_count != new->listen_count)
 		return "listen";
 	for (size_t i = 0; i < old->listen_count; i++)
@@ -188,6 +209,9 @@ static void change_pool(struct reload *reload, struct daemon_pool *pool, uint32_
 	pool->source = config_ref_hold(reload->config);
 	pool->config = &reload->config->config->pools[index];
 	pool->index = index;
+	if (cluster_tell_pool(pool->service, reload->config, index, &err) < 0)
+		sp_log(SP_LOG_ERROR, "the store is not told of the pool's new spec",
+		       "pool=%s error=\"%s\"", policy.name, err.message);
 	if (sp_pool_reconfigure(pool->policy, &policy, now_ms, &err) < 0)
 		sp_log(SP_LOG_ERROR, "pool keeps its old sizes", "pool=%s error=\"%s\"",
 		       policy.name, err.message);

@@ -39,16 +39,49 @@ static int ended(const struct tomb *tomb, struct sp_err *err)
 	return -ESRCH;
 }
 
+/* Somebody who was sent here by the store comes before the store's own word: the first one who
+ * shows a secret for an idle sandbox has it, for ever. Its id was in the store, and is no secret;
+ * nothing foreign has run in it. */
+static int bind_first(struct daemon_pool *pool, struct sp_sandbox *sandbox,
+		      const struct sp_caller *caller, int64_t ttl_ms, struct sp_err *err)
+{
+	char lease_id[SP_LEASE_ID_LEN + 1];
+	int status;
+
+	if (!pool->service->cluster || pool->service->stopping || !caller->secret ||
+	    (sandbox->state != SP_SANDBOX_IDLE &&
+	     (sandbox->state != SP_SANDBOX_LEASED || ttl_ms == 0)) ||
+	    secret_lease_id(caller->secret, lease_id) < 0)
+		return 0;
+	if (sandbox->state == SP_SANDBOX_LEASED && strcmp(lease_id, sandbox->lease_id) != 0)
+		return 0;
+	status = sp_pool_bind(pool->policy, sandbox, lease_id, ttl_ms, sp_clock_boot_ms(), err);
+	daemon_pool_touch(pool);
+	if (status == 0 && sandbox->backend_data)
+		spares_want_later(sandbox->backend_data);
+	return status;
+}
+
 int service_find(struct sp_service *service, const struct sp_caller *caller, const char *id,
 		 struct sandbox_link **ret_link, struct sp_err *err)
+{
+	return service_find_for(service, caller, id, 0, ret_link, err);
+}
+
+int service_find_for(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     int64_t ttl_ms, struct sandbox_link **ret_link, struct sp_err *err)
 {
 	const struct tomb *tomb;
 
 	for (size_t i = 0; i < service->pool_count; i++) {
 		struct sp_sandbox *sandbox = sp_pool_find(service->pools[i]->policy, id);
+		int status;
 
 		if (!sandbox)
 			continue;
+		status = bind_first(service->pools[i], sandbox, caller, ttl_ms, err);
+		if (status < 0)
+			return status;
 		if (!sandbox->backend_data || !may_use(caller, sandbox->lease_id))
 			return not_found(id, err);
 		*ret_link = sandbox->backend_data;
@@ -66,6 +99,7 @@ void service_info(struct sandbox_link *link, int64_t now_ms, struct sp_sandbox_i
 
 	*ret = (struct sp_sandbox_info){
 		.sandbox = sandbox,
+		.host = link->service->cluster ? link->service->host : NULL,
 		.pool = link->pool->config->policy.name,
 		.now_ms = now_ms,
 		.remaining_ms = SP_MAX(sandbox->expires_ms - now_ms, INT64_C(0)),
@@ -97,6 +131,27 @@ int sp_service_renew(struct sp_service *service, const struct sp_caller *caller,
 	daemon_pool_touch(link->pool);
 	if (status != 0)
 		return status;
+	sandbox_tell_deadline(link);
+	service_info(link, now_ms, ret_info);
+	return 0;
+}
+
+int sp_service_claim(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     int64_t ttl_ms, struct sp_sandbox_info *ret_info, struct sp_err *err)
+{
+	struct sandbox_link *link;
+	int64_t now_ms = sp_clock_boot_ms();
+	int status;
+
+	if (!caller->secret)
+		return sp_err_code(err, SP_CODE_UNAUTHORIZED, -EACCES,
+				   "a claim needs the secret of the lease (X-Sandpool-Token)");
+	status = service_find_for(service, caller, id, ttl_ms, &link, err);
+	if (status == 0)
+		status = sp_pool_claim(link->pool->policy, link->sandbox, now_ms, err);
+	if (status != 0)
+		return status;
+	daemon_pool_touch(link->pool);
 	sandbox_tell_deadline(link);
 	service_info(link, now_ms, ret_info);
 	return 0;
@@ -175,6 +230,8 @@ int sp_service_each_sandbox(struct sp_service *service, const struct sp_caller *
 static void pool_info(struct daemon_pool *pool, struct sp_pool_info *ret)
 {
 	ret->config = pool->config;
+	ret->spec_mismatch = pool->spec_mismatch;
+	ret->hosts = daemon_pool_hosts(pool);
 	sp_pool_snapshot(pool->policy, sp_clock_boot_ms(), &ret->snapshot);
 }
 

@@ -49,9 +49,19 @@ struct sp_service_acquire {
 	size_t bind_count;
 };
 
+/* A sandbox of another host: what its owner knows beside this is asked of its owner. */
+struct sp_remote_sandbox {
+	const char *id;
+	const char *lease_id;
+	const char *host;
+	const char *endpoint;
+};
+
 /* What is known of a sandbox; all borrowed for the callback or call. */
 struct sp_sandbox_info {
-	const struct sp_sandbox *sandbox;
+	const struct sp_sandbox *sandbox; /* NULL: it is `remote` */
+	const struct sp_remote_sandbox *remote;
+	const char *host; /* our name in the cluster; NULL without one */
 	const char *pool;
 	const char *secret; /* only in the answer to an acquire without lease_id, else NULL */
 	int64_t now_ms;
@@ -76,6 +86,10 @@ void sp_service_acquire_cancel(struct sp_service_op *op);
 /* For all of these: NOT_FOUND when the id is unknown or the caller may not see it (same text). */
 int sp_service_renew(struct sp_service *service, const struct sp_caller *caller, const char *id,
 		     int64_t ttl_ms, struct sp_sandbox_info *ret_info, struct sp_err *err);
+/* The first claim of a sandbox that the caller got from the store, or any later one. ttl_ms: 0 = as
+ * asked for at the acquire. Needs the secret. */
+int sp_service_claim(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     int64_t ttl_ms, struct sp_sandbox_info *ret_info, struct sp_err *err);
 int sp_service_release(struct sp_service *service, const struct sp_caller *caller, const char *id,
 		       struct sp_err *err);
 int sp_service_inspect(struct sp_service *service, const struct sp_caller *caller, const char *id,
@@ -89,6 +103,8 @@ int sp_service_each_sandbox(struct sp_service *service, const struct sp_caller *
 struct sp_pool_info {
 	const struct sp_config_pool *config;
 	struct sp_pool_snapshot snapshot;
+	bool spec_mismatch; /* other hosts of the store make it from another spec */
+	uint32_t hosts;     /* that live, this one included; 1 without a cluster */
 };
 
 int sp_service_pool(struct sp_service *service, const char *name, struct sp_pool_info *ret_info,
@@ -103,6 +119,39 @@ int sp_service_pool_drain(struct sp_service *service, const struct sp_caller *ca
 			  const char *name, struct sp_err *err);
 int sp_service_pool_resume(struct sp_service *service, const struct sp_caller *caller,
 			   const char *name, struct sp_err *err);
+
+/* ---- hosts ---- */
+
+/* One row for each pool of each host; borrowed for the call. */
+struct sp_host_info {
+	const char *pool;
+	const char *host;
+	const char *state; /* live, draining, dead, spec_mismatch */
+	int64_t idle;
+	int64_t creating;
+	int64_t leased;
+	int64_t waiters;
+	int64_t share;
+	int64_t capacity;
+	int64_t seen_ms; /* ago */
+	const char *version;
+	const char *endpoint;
+};
+
+struct sp_hosts_op;
+typedef void sp_service_hosts_cb(void *arg, const struct sp_host_info *hosts, size_t count,
+				 const struct sp_err *err);
+/* Operator only. UNSUPPORTED without a cluster. */
+int sp_service_hosts(struct sp_service *service, const struct sp_caller *caller,
+		     sp_service_hosts_cb *cb, void *arg, struct sp_hosts_op **ret_op,
+		     struct sp_err *err);
+/* In all our pools: nothing of that host is handed out any more (drain), or is again. Operator
+ * only. NOT_FOUND: no such host in any of them. */
+int sp_service_host_drain(struct sp_service *service, const struct sp_caller *caller,
+			  const char *host, bool drain, sp_service_hosts_cb *cb, void *arg,
+			  struct sp_hosts_op **ret_op, struct sp_err *err);
+/* No callback after this. */
+void sp_service_hosts_cancel(struct sp_hosts_op *op);
 
 /* ---- exec ---- */
 

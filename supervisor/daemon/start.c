@@ -121,17 +121,6 @@ static int take_state_dir(struct sp_service *service, const struct sp_daemon_opt
 	return status;
 }
 
-static int make_store(struct sp_service *service, struct sp_err *err)
-{
-	const char *store = service->config->config->store;
-
-	if (strcmp(store, "memory") != 0)
-		return sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
-				   "store: '%s' is not supported by this build, only 'memory'",
-				   store);
-	return sp_memory_store_new(&service->store, err);
-}
-
 static int make_pools(struct sp_service *service, struct sp_err *err)
 {
 	size_t count = service->config->config->pool_count;
@@ -234,7 +223,7 @@ static int make_parts(struct sp_service *service, struct sp_err *err)
 
 	service->fd_ceiling = sp_fd_ceiling();
 	cgroup_mounts_find(&service->mounts);
-	status = make_store(service, err);
+	status = cluster_open(service, err);
 	if (status == 0)
 		status = daemon_metrics_init(service, err);
 	if (status == 0)

@@ -150,6 +150,7 @@ void sp_daemon_close(struct sp_service *service, void (*on_closed)(void *arg), v
 	reload_drop(service);
 	while (service->pool_count > 0)
 		daemon_pool_free(service->pools[--service->pool_count]);
+	cluster_close(service);
 	sp_timer_done(&service->timers, &service->watchdog);
 	sp_timer_done(&service->timers, &service->stop_timer);
 	sp_deferred_cancel(&service->progress);

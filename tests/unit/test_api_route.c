@@ -32,6 +32,10 @@ Test(api_route, every_pattern_leads_to_its_handler)
 		{"GET", "/v1/sandboxes/" ID, sp_handle_sandbox_get, ID},
 		{"DELETE", "/v1/sandboxes/" ID, sp_handle_sandbox_release, ID},
 		{"POST", "/v1/sandboxes/" ID "/renew", sp_handle_sandbox_renew, ID},
+		{"POST", "/v1/sandboxes/" ID "/claim", sp_handle_sandbox_claim, ID},
+		{"GET", "/v1/hosts", sp_handle_host_list, ""},
+		{"POST", "/v1/hosts/node-1.a/drain", sp_handle_host_drain, "node-1.a"},
+		{"POST", "/v1/hosts/b/resume", sp_handle_host_resume, "b"},
 		{"GET", "/v1/pools", sp_handle_pool_list, ""},
 		{"GET", "/v1/pools/default", sp_handle_pool_get, "default"},
 		{"POST", "/v1/pools/default/resize", sp_handle_pool_resize, "default"},
@@ -147,5 +151,18 @@ Test(api_route, ids_that_can_be_no_sandbox_are_known_before_any_lookup)
 
 		(void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", ids[i]);
 		cr_assert(find("GET", path, &match) == SP_ROUTE_BAD_SANDBOX, "%s", ids[i]);
+	}
+}
+
+Test(api_route, segments_that_can_be_no_host)
+{
+	static const char *const hosts[] = {"-a", "UPPER", "..", "a:b"};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(hosts); i++) {
+		struct sp_route_match match;
+		char path[128];
+
+		(void)snprintf(path, sizeof(path), "/v1/hosts/%s/drain", hosts[i]);
+		cr_assert(find("POST", path, &match) == SP_ROUTE_BAD_HOST, "%s", hosts[i]);
 	}
 }

@@ -153,6 +153,8 @@ static int bind(struct fixture *fix, struct sp_sandbox *sandbox, unsigned int le
 
 	fixture_lease(lease_id, lease);
 	status = sp_pool_bind(fix->pool, sandbox, lease_id, ttl_ms, fix->now, &err);
+	if (status == 0)
+		status = sp_pool_claim(fix->pool, sandbox, fix->now, &err);
 	fix->refused = status < 0 ? sp_err_client_code(&err) : SP_CODE_NONE;
 	fixture_check(fix);
 	return status;
