@@ -294,10 +294,12 @@ ssize_t sp_redis_tls_read(struct sp_redis_tls *tls, char *data, size_t size, str
 {
 	ssize_t got;
 
+	/* What is no data (a session ticket of TLS 1.3, say) is answered with AGAIN, too, although
+	 * more may stand behind it. A record that is not complete takes all that there is. */
 	do
 		got = gnutls_record_recv(tls->session, data, size);
-	while (got < 0 && !again(got) && !gnutls_error_is_fatal((int)got) &&
-	       got != GNUTLS_E_REHANDSHAKE && tls->in_len > 0);
+	while (got < 0 && !gnutls_error_is_fatal((int)got) && got != GNUTLS_E_REHANDSHAKE &&
+	       tls->in_len > 0);
 	if (got >= 0)
 		return got;
 	if (got != GNUTLS_E_REHANDSHAKE && (again(got) || !gnutls_error_is_fatal((int)got)))

@@ -327,19 +327,34 @@ int sp_cli_grant_use(struct sp_cli *cli, const struct sp_cli_grant *grant, const
 	return 0;
 }
 
+/* The host may not have heard of the grant yet, so the claim says for how long it was. */
+static int write_claim(const struct sp_cli_wish *wish, struct sp_buf *body, struct sp_err *err)
+{
+	int status = 0;
+
+	if (wish->ttl_ms > 0)
+		status = sp_buf_printf(body, "{\"ttl\":\"%lldms\"}", (long long)wish->ttl_ms);
+	return status < 0 ? sp_err_set(err, status, "write the claim") : 0;
+}
+
 static int claim(struct hunt *hunt, const struct sp_cli_grant *grant, struct sp_cli_answer *answer,
 		 struct sp_err *err)
 {
 	struct sp_buf target;
+	struct sp_buf body;
 	int status = sp_cli_grant_use(hunt->cli, grant, hunt->wish->secret, err);
 
 	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
+	sp_buf_init(&body, SP_CLI_REQUEST_MAX);
+	if (status == 0)
+		status = write_claim(hunt->wish, &body, err);
 	if (status == 0)
 		status = sp_cli_target(&target, "/v1/sandboxes/", grant->id, "/claim", err);
 	if (status == 0)
-		status = sp_cli_ask(hunt->cli, "POST", sp_buf_text(&target), NULL, CLAIM_MS, answer,
-				    err);
+		status = sp_cli_ask(hunt->cli, "POST", sp_buf_text(&target), &body, CLAIM_MS,
+				    answer, err);
 	sp_buf_done(&target);
+	sp_buf_done(&body);
 	return status;
 }
 

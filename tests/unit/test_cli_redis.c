@@ -486,12 +486,14 @@ Test(cli_redis, a_claim_carries_the_secret_and_the_answer_is_the_hosts)
 {
 	int status;
 
+	give(OPTION_TTL, "1m30s");
 	start_host("200 OK", "{\"id\":\"" ID "\",\"state\":\"leased\",\"remaining_ms\":5}");
 	status = acquire_at_host("EMPTY");
 	stop_host();
 	cr_assert_eq(status, 0, "%s", err.message);
 	cr_assert(strstr(host.request, "POST /v1/sandboxes/" ID "/claim HTTP/1.1\r\n"));
 	cr_assert(strstr(host.request, wish.secret));
+	cr_assert(strstr(host.request, "{\"ttl\":\"90000ms\"}"));
 	cr_assert_str_eq(sp_cli_member_text(got.root, "token"), wish.secret);
 	cr_assert_str_eq(sp_cli_member_text(got.root, "lease"), wish.lease);
 	cr_assert_eq(sp_cli_member_number(got.root, "remaining_ms"), 5);

@@ -121,6 +121,9 @@ int sp_cli_link_open(const struct sp_cli_redis_settings *settings,
 	if (status == 0)
 		status = sp_redis_library_new(link->redis, &link->library, err);
 	if (status < 0) {
+		/* To the library it is a configuration, to us it is what the user typed. */
+		if (err && status == -EINVAL)
+			err->code = SP_CODE_INVALID_ARGUMENT;
 		sp_cli_link_close(link);
 		return status;
 	}

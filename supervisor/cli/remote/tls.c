@@ -34,7 +34,8 @@ struct relay {
 	int server; /* non-blocking, as the next */
 	int verb;
 	struct sp_redis_tls *tls;
-	struct sp_buf plain; /* decrypted, not yet taken by the verb */
+	struct sp_buf plain;      /* decrypted, not yet taken by the verb */
+	char received[READ_SIZE]; /* what the codec has been fed and may not have used up */
 	bool server_ended, verb_ended;
 };
 
@@ -84,8 +85,7 @@ static bool decrypt(struct relay *relay)
 
 static bool take_from_server(struct relay *relay)
 {
-	char data[READ_SIZE];
-	ssize_t got = recv(relay->server, data, sizeof(data), MSG_DONTWAIT);
+	ssize_t got = recv(relay->server, relay->received, sizeof(relay->received), MSG_DONTWAIT);
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
@@ -93,7 +93,7 @@ static bool take_from_server(struct relay *relay)
 		relay->server_ended = true;
 		return true;
 	}
-	sp_redis_tls_feed(relay->tls, data, (size_t)got);
+	sp_redis_tls_feed(relay->tls, relay->received, (size_t)got);
 	return decrypt(relay);
 }
 
@@ -198,7 +198,6 @@ static int wait_for(int fd, short events, int64_t deadline_ms)
 
 static int exchange(struct relay *relay, int64_t deadline_ms)
 {
-	char data[READ_SIZE];
 	ssize_t got;
 	int status = 0;
 
@@ -212,10 +211,10 @@ static int exchange(struct relay *relay, int64_t deadline_ms)
 		status = wait_for(relay->server, POLLIN, deadline_ms);
 	if (status < 0)
 		return status;
-	got = recv(relay->server, data, sizeof(data), MSG_DONTWAIT);
+	got = recv(relay->server, relay->received, sizeof(relay->received), MSG_DONTWAIT);
 	if (got <= 0)
 		return got == 0 ? -ECONNRESET : -errno;
-	sp_redis_tls_feed(relay->tls, data, (size_t)got);
+	sp_redis_tls_feed(relay->tls, relay->received, (size_t)got);
 	return 0;
 }
 
