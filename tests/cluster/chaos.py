@@ -59,6 +59,8 @@ class Clients:
 
     def start(self, number):
         path = f"{self.directory}/client-{len(self.paths)}"
+        with open(path, "wb"):
+            pass  # read before the program gets to its first line
         self.paths.append(path)
         options = dict(self.options, name=f"c{len(self.paths) - 1}", history=path,
                        seed=f"{self.options['seed']}/{number}/{len(self.paths)}")
@@ -114,7 +116,7 @@ class Observer(threading.Thread):
                         when = history.now()
                         self.writer.write(t=when, sample="host", **self.host(name, daemon))
             if not self.cluster.redis.paused:
-                with contextlib.suppress(OSError, EOFError, RedisError, ValueError, KeyError):
+                with contextlib.suppress(OSError, EOFError, RedisError, c.Refused, KeyError):
                     self.writer.write(sample="store", **self.store())
 
     def final(self, max_idle):
@@ -156,6 +158,8 @@ class Chaos:
         self.ends = []  # (when, function)
         self.busy = set()
         self.surprises = []
+        for daemon in cluster.daemons.values():
+            daemon.wait_ready = False  # it may have to wait for Redis, which waits for us
 
     def event(self, name, host=None):
         self.writer.write(event=name, **({"host": host} if host else {}))

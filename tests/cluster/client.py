@@ -22,8 +22,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import history  # noqa: E402
 from redis_client import Redis, RedisError  # noqa: E402
 
-REDIS_TIMEOUT_S = 3.0
-HTTP_TIMEOUT_S = 4.0
+REDIS_TIMEOUT_S = 1.2
+HTTP_TIMEOUT_S = 2.0
 BUDGET = 8          # candidates that an acquire tries
 TTL_MS = 4000
 

@@ -7,7 +7,7 @@ sandbox ever had two holders, nothing leaked, nothing ended early or late, nobod
     SP_SEED=7            that seed alone
     SP_SEEDS=20          so many, from 1
     SP_CHAOS_SECONDS=5   length of a seed (60 for a long run)
-    SP_CHAOS_RATE=60     attempts per second of all clients
+    SP_CHAOS_RATE=100    attempts per second of all clients
 
 The rate is what two cores that others use too can carry together with three daemons, the creation
 and death of every sandbox that is taken, Redis, and clients in Python: about a third of the 200 a
@@ -31,12 +31,12 @@ from sandpool_test import Case, limit, main, wait_until  # noqa: E402
 MAX_IDLE = 60
 CLAIM_TIMEOUT_S = 2
 SECONDS = float(os.environ.get("SP_CHAOS_SECONDS", "5"))
-RATE = float(os.environ.get("SP_CHAOS_RATE", "60"))
+RATE = float(os.environ.get("SP_CHAOS_RATE", "100"))
 SEEDS = ([int(os.environ["SP_SEED"])] if "SP_SEED" in os.environ else
          range(1, int(os.environ.get("SP_SEEDS", "20")) + 1))
 RECOVERY_S = 5.0    # from healing to work that goes on
 SETTLE_S = 8.0      # from the last client's end to counts that agree: claim_timeout, TTL of leases
-PROGRAMS, THREADS = 2, 4
+PROGRAMS, THREADS = 2, 10
 
 CONFIG = {"pools": {"default": {
     "max_idle": MAX_IDLE, "idle_timeout": "10m", "acquire_min_remaining_ttl": "5s",

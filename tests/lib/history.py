@@ -19,6 +19,7 @@ directory that was lost (`store-lost`) may forget which sandbox a lease had and 
 daemon that was killed takes its sandboxes with it. Nothing is ever allowed to have two holders.
 """
 
+import bisect
 import collections
 import json
 import os
@@ -38,6 +39,7 @@ TYPED = {
     "ACQUIRE_TIMEOUT", "SANDBOX_DEAD",
 }
 HOLDING = {"claim", "exec", "renew"}  # an OK of these at the owner's means: is the holder
+LOST = {None, "UNKNOWN", "TIMED_OUT"}  # may have had its effect
 GONE = {"NOT_FOUND", "LEASE_ENDED", "SANDBOX_DEAD"}
 SLACK_S = 0.05       # what lies between a clock reading and the act it stands for
 HANG_SLACK_S = 2.0   # two shared cores
@@ -207,8 +209,10 @@ class Checker:
         ends = []
         for op in ops:
             if op.op == "renew" and not op.ok:
-                if op.status in (None, "UNKNOWN"):
+                if op.status in LOST:
                     ends.append((op.begin, None, None))  # it may or may not have moved it
+            elif op.op == "claim" and op.status in LOST:
+                ends.append((op.begin, None, None))
             elif op.op in ("claim", "renew") and op.ok and op.get("remaining_ms") is not None:
                 left = op.get("remaining_ms") / 1000
                 ends.append((op.end, op.begin + left, op.end + left))
@@ -347,24 +351,30 @@ class Checker:
         """Σ unexpired shares ≤ max_idle + demand; idle + creating of a host ≤ a share it had."""
         given = collections.defaultdict(list)
         for record in self.samples:
-            if record["sample"] == "store":
-                total = 0
-                for name, host in record["hosts"].items():
-                    given[name].append((record["t"], host["share"]))
-                    if host["share_until_ms"] > record["now_ms"]:
-                        total += host["share"]
-                if total > record["max_idle"] + self.demand:
-                    self.bad("shares", f"at {record['t']:.3f} shares of {total} are out, max_idle "
-                             f"is {record['max_idle']} and at most {self.demand} wait")
-            else:
-                shares = [share for when, share in given[record["host"]]
-                          if when > record["t"] - 3 * self.tick_s]
-                known = given[record["host"]][-1:] or [(0, None)]
-                limit = max(shares, default=known[0][1])
-                holds = record["pool"]["idle"] + record["pool"]["creating"]
-                if limit is not None and holds > limit:
-                    self.bad("shares", f"at {record['t']:.3f} '{record['host']}' holds {holds} "
-                             f"idle and creating, its share was at most {limit}")
+            if record["sample"] != "store":
+                continue
+            total = 0
+            for name, host in record["hosts"].items():
+                given[name].append((record["t"], host["share"]))
+                if host["share_until_ms"] > record["now_ms"]:
+                    total += host["share"]
+            if total > record["max_idle"] + self.demand:
+                self.bad("shares", f"at {record['t']:.3f} shares of {total} are out, max_idle "
+                         f"is {record['max_idle']} and at most {self.demand} wait")
+        for record in self.samples:
+            if record["sample"] != "host" or not given[record["host"]]:
+                continue
+            shares = given[record["host"]]
+            # The last three ticks, what held before them, and the next sample: a share may have
+            # been given a moment ago.
+            since = record["t"] - 3 * self.tick_s
+            start = max(bisect.bisect_left(shares, (since,)) - 1, 0)
+            end = bisect.bisect_right(shares, (record["t"], float("inf"))) + 1
+            limit = max(share for _when, share in shares[start:end])
+            holds = record["pool"]["idle"] + record["pool"]["creating"]
+            if holds > limit:
+                self.bad("shares", f"at {record['t']:.3f} '{record['host']}' holds {holds} idle "
+                         f"and creating, its share was at most {limit}")
 
     def unclaimed_ends(self):
         """A sandbox that was handed out and never used costs claim_timeout and a tick."""
@@ -435,5 +445,5 @@ class Checker:
             if when > last + self.tick_s + self.kill_s:
                 self.bad("leak", f"{box['id']} on '{host}' had its end at {last:.3f} and is "
                          f"leased at {when:.3f}")
-        if not any(op.op in HOLDING and op.status in ("OK", None, "UNKNOWN") for op in ops):
+        if not any(op.op in HOLDING and (op.ok or op.status in LOST) for op in ops):
             self.bad("leak", f"{box['id']} on '{host}' is leased to nobody who asked for it")
