@@ -30,7 +30,7 @@ struct outcome {
 	int type;
 	long long integer;
 	size_t elements;
-	char text[160];
+	char text[512];
 	struct sp_err err;
 	int64_t at_ms;
 };
@@ -82,15 +82,26 @@ static const struct sp_redis_events wire_events = {
 	.closed = wire_on_closed,
 };
 
-static inline void wire_open(struct wire *wire, const struct sp_redis_options *options)
+static inline void wire_init(struct wire *wire)
+{
+	*wire = (struct wire){0};
+	redis_loop_init(&wire->at);
+}
+
+/* After wire_init(), where something else runs on the loop as well. */
+static inline void wire_start(struct wire *wire, const struct sp_redis_options *options)
 {
 	struct sp_err err = {0};
 
-	*wire = (struct wire){0};
-	redis_loop_init(&wire->at);
 	cr_assert(sp_redis_new(&wire->at.loop, options, &wire_events, wire, &wire->redis, &err) ==
 			  0,
 		  "%s", err.message);
+}
+
+static inline void wire_open(struct wire *wire, const struct sp_redis_options *options)
+{
+	wire_init(wire);
+	wire_start(wire, options);
 }
 
 static inline void wire_open_url(struct wire *wire, const char *url)
@@ -107,11 +118,17 @@ static inline void wire_open_up(struct wire *wire, const char *url)
 	REDIS_WAIT(&wire->at, wire->ups == 1);
 }
 
-static inline void wire_close(struct wire *wire)
+/* The connection; the loop goes on. */
+static inline void wire_end(struct wire *wire)
 {
 	if (wire->redis)
 		sp_redis_close(wire->redis);
 	REDIS_WAIT(&wire->at, wire->closed == 1);
+}
+
+static inline void wire_close(struct wire *wire)
+{
+	wire_end(wire);
 	redis_loop_done(&wire->at);
 	cr_assert(wire->closed == 1);
 }
