@@ -489,6 +489,7 @@ void exec_on_timer(struct sp_timer *timer);
 
 /* Ask for one if there is none, now or when the answers of this turn are written. */
 void spares_want(struct sandbox_link *link);
+void exec_hunt_over(struct sandbox_link *link);
 void spares_want_later(struct sandbox_link *link);
 void spares_on_refill(struct sp_deferred *deferred);
 bool spare_take(struct sandbox_link *link, struct exec_cgroup *ret);

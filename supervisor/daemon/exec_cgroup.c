@@ -23,7 +23,7 @@ static struct sp_exec *first_waiting(struct sandbox_link *link)
 	SP_LIST_FOREACH (at, &link->execs) {
 		struct sp_exec *exec = SP_CONTAINER_OF(at, struct sp_exec, link);
 
-		if (exec->state == EXEC_WAITING)
+		if (exec->state == EXEC_WAITING && link->kills_asked == 0)
 			return exec;
 	}
 	return NULL;
@@ -113,6 +113,15 @@ void spares_want(struct sandbox_link *link)
 	}
 	if (!spares_asked(link))
 		start_all_waiting(link); /* nothing is on the way that they could wait for */
+}
+
+/* What came while init was hunting, see exec_launch(). */
+void exec_hunt_over(struct sandbox_link *link)
+{
+	if (spares_possible(link))
+		spares_want(link);
+	else
+		start_all_waiting(link);
 }
 
 void spares_want_later(struct sandbox_link *link)

@@ -221,6 +221,8 @@ static bool on_exec_killed(struct sandbox_link *link, const struct sp_init_statu
 	 * since. */
 	if (status->status < 0 && status->status != -ESRCH)
 		sandbox_end(link, SP_END_DISCARDED);
+	else if (link->kills_asked == 0)
+		exec_hunt_over(link);
 	return true;
 }
 
