@@ -352,6 +352,7 @@ static int add_device(const struct build *build, int dev_fd, size_t device)
 	const char *name = devices[device].name;
 	SP_AUTO_CLOSE int mount_fd = -1;
 	char path[32];
+	int status;
 
 	if (!build->rootless) {
 		dev_t number = makedev(devices[device].major, devices[device].minor);
@@ -362,7 +363,11 @@ static int add_device(const struct build *build, int dev_fd, size_t device)
 	}
 	(void)snprintf(path, sizeof(path), "/dev/%s", name);
 	mount_fd = sp_mount_clone(AT_FDCWD, path, false);
-	return mount_fd < 0 ? mount_fd : attach_at(dev_fd, name, true, mount_fd);
+	if (mount_fd < 0)
+		return mount_fd;
+	status = sp_sys_mount_setattr(mount_fd, "", AT_EMPTY_PATH,
+				      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0, 0, -1);
+	return status < 0 ? status : attach_at(dev_fd, name, true, mount_fd);
 }
 
 static int add_dev(const struct build *build)
