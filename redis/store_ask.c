@@ -110,6 +110,10 @@ static void meta_done(struct store_ask *ask, const struct sp_store_meta *meta,
 
 	if (meta)
 		copy = *meta;
+	if (pool && !ask->sizes_too) {
+		copy.max_idle = pool->meta.max_idle;
+		copy.max_total = pool->meta.max_total;
+	}
 	ask_free(ask);
 	if (pool && meta && !err)
 		store_see_meta(pool, &copy);
@@ -187,6 +191,7 @@ static void on_resized(struct store_ask *ask, struct store_reply *reply, const c
 static int resize(struct store_ask *ask, struct sp_err *err)
 {
 	ask->answer = on_resized;
+	ask->sizes_too = true;
 	store_args_number(&ask->args, ask->meta.max_idle);
 	store_args_number(&ask->args, ask->meta.max_total);
 	store_args_number(&ask->args, (int64_t)ask->expected);

@@ -221,6 +221,7 @@ struct store_ask {
 	struct sp_store_meta meta; /* of a meta_set, as is what follows */
 	uint64_t expected;
 	bool state_too;
+	bool sizes_too;
 };
 
 struct store_clock {
