@@ -469,9 +469,9 @@ class Faults(ClusterCase):
             seq[0] += 1
             return reply
         stats = self.stats()
-        host("register", "c" * 64, "boot", "unix:///nonexistent/sp.sock", 1, "0", 8, 0, 0, 5000,
+        host("register", "c" * 64, "boot", "unix:///nonexistent/sp.sock", 1, "0", MAX_IDLE, 0, 0, 5000,
              "active", 0, stats["spec_revision"], stats["spec_digest"])
-        host("heartbeat", 0, 1, 0, 0, 0, 8, 0, "active", 0)
+        host("heartbeat", 0, 1, 0, 0, 0, MAX_IDLE, 0, "active", 0)
         host("publish", "0123456789abcdefghjk", self.redis.time_ms() + 600_000,
              stats["spec_digest"])
         self.addCleanup(host, "unregister")
