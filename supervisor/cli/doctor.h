@@ -49,6 +49,7 @@ void sp_cli_doctor_kernel(struct sp_cli_doctor *doctor);     /* doctor_kernel.c 
 void sp_cli_doctor_namespaces(struct sp_cli_doctor *doctor); /* doctor_namespaces.c */
 void sp_cli_doctor_cgroups(struct sp_cli_doctor *doctor);    /* doctor_cgroups.c */
 void sp_cli_doctor_host(struct sp_cli_doctor *doctor);       /* doctor_host.c */
+void sp_cli_doctor_rootless(struct sp_cli_doctor *doctor);   /* doctor_rootless.c */
 void sp_cli_doctor_redis(struct sp_cli_doctor *doctor);      /* doctor_redis.c */
 void sp_cli_doctor_daemon(struct sp_cli_doctor *doctor);     /* doctor_daemon.c */
 

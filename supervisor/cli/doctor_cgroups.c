@@ -111,6 +111,12 @@ static void own_cgroup(const struct layout *layout, char *path, size_t size)
 	(void)snprintf(path, size, "%s%.*s", layout->v2, (int)strcspn(line, "\n"), line);
 }
 
+/* What the configuration allows to be missing is no failure. */
+static enum sp_cli_verdict missing_limit(const struct sp_cli_doctor *doctor)
+{
+	return doctor->config && doctor->config->degraded ? SP_CLI_WARN : SP_CLI_FAIL;
+}
+
 static void check_controller(struct sp_cli_doctor *doctor, const struct layout *layout, size_t i)
 {
 	static const char *const names[] = {"memory limit", "pids limit", "cpu limit"};
@@ -127,7 +133,7 @@ static void check_controller(struct sp_cli_doctor *doctor, const struct layout *
 		own_cgroup(layout, path, sizeof(path));
 		status = try_cgroup(path, NULL);
 	} else {
-		finding = sp_cli_doctor_report(doctor, names[i], SP_CLI_FAIL,
+		finding = sp_cli_doctor_report(doctor, names[i], missing_limit(doctor),
 					       "no cgroup hierarchy has the %s controller",
 					       controller_names[i]);
 		sp_cli_doctor_fix(finding,
@@ -141,7 +147,7 @@ static void check_controller(struct sp_cli_doctor *doctor, const struct layout *
 					   layout->v1[i][0] ? "v1" : "v2", path);
 		return;
 	}
-	finding = sp_cli_doctor_report(doctor, names[i], SP_CLI_FAIL,
+	finding = sp_cli_doctor_report(doctor, names[i], missing_limit(doctor),
 				       "no cgroup can be made in '%.200s': %s", path,
 				       strerrordesc_np(-status));
 	if (status == -EROFS)

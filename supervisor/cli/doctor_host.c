@@ -212,7 +212,10 @@ static void check_privilege(struct sp_cli_doctor *doctor)
 void sp_cli_doctor_host(struct sp_cli_doctor *doctor)
 {
 	check_privilege(doctor);
-	check_uids(doctor);
+	if (doctor->root)
+		check_uids(doctor);
+	else
+		sp_cli_doctor_rootless(doctor);
 	check_open_files(doctor);
 	check_pid_max(doctor);
 	check_state_dir(doctor);

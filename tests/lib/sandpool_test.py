@@ -767,6 +767,58 @@ class Daemon:
         return result
 
 
+class RootlessDaemon(Daemon):
+    """sandpoold and launcher as an ordinary user. The account and its subordinate ids exist only in
+    the mount namespace that they are started in: nothing of the host's /etc is touched."""
+
+    SUBIDS = 65536
+    subids = 0  # how many
+
+    def __init__(self, config=None, uid=None, **options):
+        if self.subids and not os.access("/usr/bin/newuidmap", os.X_OK):
+            raise unittest.SkipTest("no newuidmap here (package uidmap)")
+        self.uid = uid or 61000 + _serial
+        # Not shared with another instance, which would be held for a leftover of this one.
+        self.first = 3_000_000_000 + _serial * self.SUBIDS
+        super().__init__(merge({"user": "", "degraded": True}, config or {}), **options)
+        shutil.copytree(BIN, f"{self.directory}/bin")  # BIN may lie where only root may look
+        for name in ("run", "state"):
+            os.chown(f"{self.directory}/{name}", self.uid, self.uid)
+        binds = ""
+        for name, text in self.account().items():
+            with open(f"{self.directory}/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+            binds += f"mount --bind {self.directory}/{name} /etc/{name} && "
+        self.prefix += [
+            "/usr/bin/unshare", "--mount", "/bin/sh", "-c", binds + "shift && exec setpriv "
+            f'--reuid {self.uid} --regid {self.uid} --clear-groups "{self.directory}/bin/sandpoold"'
+            ' "$@"', "sh"]
+
+    def account(self):
+        line = f"rootless:{self.first}:{self.subids}\n" if self.subids else ""
+        return {"passwd": "root:x:0:0::/root:/bin/sh\n"
+                          f"rootless:x:{self.uid}:{self.uid}::/:/bin/sh\n",
+                "subuid": line, "subgid": line}
+
+    def write_config(self, override=None):
+        super().write_config(override)
+        os.chown(self.config_path, self.uid, self.uid)
+
+    def inits(self):
+        return [pid for pid, _name, _state in descendants_of(self.process.pid) if is_init(pid)]
+
+    def processes(self):
+        """Without cgroups: by the user's ids, which nobody else has."""
+        found = super().processes()
+        for pid in pids():
+            match = re.search(r"^State:\s+[^Z].*^Uid:\s+(\d+)", read_text(f"/proc/{pid}/status"),
+                              re.M | re.S)
+            uid = int(match.group(1)) if match else 0
+            if uid == self.uid or self.first <= uid < self.first + self.subids:
+                found.add(pid)
+        return found
+
+
 # ---- test cases -----------------------------------------------------------------------------
 
 
@@ -844,6 +896,7 @@ class SandpoolCase(Case):
     config = {}
     env = None
     daemon = None
+    daemon_class = Daemon
 
     @classmethod
     def setUpClass(cls):
@@ -851,7 +904,7 @@ class SandpoolCase(Case):
         if reason:
             raise unittest.SkipTest(reason)
         with time_limit(START_TIMEOUT_S * 2 * SLOW_FACTOR):
-            cls.daemon = Daemon(cls.config, env=cls.env)
+            cls.daemon = cls.daemon_class(cls.config, env=cls.env)
             cls.daemon.__enter__()
 
     @classmethod
