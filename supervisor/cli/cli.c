@@ -55,7 +55,7 @@ const struct sp_cli_option sp_cli_global_options[] = {
 	[GLOBAL_REDIS_PASSWORD] = {"redis-password-file", 0, false, "FILE",
 				   "its password [SANDPOOL_REDIS_PASSWORD_FILE]"},
 	[GLOBAL_REDIS_SENTINEL_PASSWORD] = {"redis-sentinel-password-file", 0, false, "FILE",
-					    "password of the Sentinels "
+					    "of the Sentinels "
 					    "[SANDPOOL_REDIS_SENTINEL_PASSWORD_FILE]"},
 	[GLOBAL_REDIS_CA] = {"redis-ca", 0, false, "FILE",
 			     "whom a rediss:// server is certified by [SANDPOOL_REDIS_CA]"},

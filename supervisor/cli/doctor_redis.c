@@ -188,14 +188,36 @@ static void take_settings(struct sp_cli_doctor *doctor)
 	};
 }
 
+/* A file that only the service's own environment tells where it is. */
+static const char *credential_among(const struct sp_cli_redis_settings *settings)
+{
+	const char *const files[] = {settings->password_file, settings->sentinel_password_file,
+				     settings->ca_file, settings->cert_file, settings->key_file};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(files); i++)
+		if (files[i] && files[i][0] != '/')
+			return files[i];
+	return NULL;
+}
+
 void sp_cli_doctor_redis(struct sp_cli_doctor *doctor)
 {
+	const char *credential;
 	struct sp_cli_reply reply = {0};
 	struct sp_err err = {0};
 
 	if (!doctor->config || strcmp(doctor->config->store, "memory") == 0)
 		return;
 	take_settings(doctor);
+	credential = credential_among(&doctor->cli->redis);
+	if (credential) {
+		sp_cli_doctor_fix(sp_cli_doctor_report(doctor, "redis", SP_CLI_WARN,
+						       "not looked at: '%.64s' is a credential of "
+						       "the service",
+						       credential),
+				  "the daemon's log says whether its store is up");
+		return;
+	}
 	/* Only comes back when there is no such program. */
 	if (!doctor->cli->remote && sp_cli_become_remote(doctor->cli, &err) < 0) {
 		(void)sp_cli_doctor_report(doctor, "redis", SP_CLI_FAIL, "%.250s", err.message);

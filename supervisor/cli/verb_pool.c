@@ -242,7 +242,7 @@ static int run(struct sp_cli *cli)
 
 const struct sp_cli_verb sp_cli_verb_pool = {
 	.name = "pool",
-	.usage = "ls | show NAME | resize NAME [OPTIONS] | drain NAME | resume NAME | destroy NAME",
+	.usage = "ls | {show | resize | drain | resume | destroy} NAME [OPTIONS]",
 	.summary = "look at pools, change their sizes, drain them",
 	.details = "resize holds until the daemon is restarted or reloaded; a size it does not "
 		   "name stays.\n"
