@@ -104,11 +104,10 @@ void cgroup_mounts_find(struct cgroup_mounts *mounts)
 	(void)fclose(file);
 }
 
-static ssize_t read_stat(const struct cgroup_mounts *mounts, const char *cgroup, const char *v1,
-			 const char *v2, char *text)
+static int open_stat(const struct cgroup_mounts *mounts, const char *cgroup, const char *v1,
+		     const char *v2)
 {
 	char path[sizeof(mounts->memory) + SP_LAUNCHER_TEXT_MAX + 64];
-	ssize_t got;
 	int fd;
 
 	if (mounts->memory[0] == '\0' || cgroup[0] == '\0')
@@ -116,10 +115,13 @@ static ssize_t read_stat(const struct cgroup_mounts *mounts, const char *cgroup,
 	(void)snprintf(path, sizeof(path), "%s/%s/%s", mounts->memory, cgroup,
 		       mounts->unified ? v2 : v1);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	got = read(fd, text, TEXT_MAX - 1);
-	sp_fd_close(&fd);
+	return fd < 0 ? -errno : fd;
+}
+
+static ssize_t read_stat(int fd, char *text)
+{
+	ssize_t got = fd < 0 ? fd : pread(fd, text, TEXT_MAX - 1, 0);
+
 	if (got >= 0)
 		text[got] = '\0';
 	return got;
@@ -127,20 +129,31 @@ static ssize_t read_stat(const struct cgroup_mounts *mounts, const char *cgroup,
 
 uint64_t cgroup_oom_kills(const struct cgroup_mounts *mounts, const char *cgroup)
 {
+	SP_AUTO_CLOSE int fd = open_stat(mounts, cgroup, "memory.oom_control", "memory.events");
 	char text[TEXT_MAX];
 	const char *at;
 
-	if (read_stat(mounts, cgroup, "memory.oom_control", "memory.events", text) <= 0)
+	if (read_stat(fd, text) <= 0)
 		return 0;
 	at = strstr(text, "oom_kill ");
 	return at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
 }
 
-uint64_t cgroup_peak_bytes(const struct cgroup_mounts *mounts, const char *cgroup)
+int cgroup_peak_open(const struct cgroup_mounts *mounts, const char *cgroup)
+{
+	return open_stat(mounts, cgroup, "memory.max_usage_in_bytes", "memory.peak");
+}
+
+uint64_t cgroup_peak_read(int fd)
 {
 	char text[TEXT_MAX];
 
-	if (read_stat(mounts, cgroup, "memory.max_usage_in_bytes", "memory.peak", text) <= 0)
-		return 0;
-	return strtoull(text, NULL, 10);
+	return read_stat(fd, text) > 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+uint64_t cgroup_peak_bytes(const struct cgroup_mounts *mounts, const char *cgroup)
+{
+	SP_AUTO_CLOSE int fd = cgroup_peak_open(mounts, cgroup);
+
+	return cgroup_peak_read(fd);
 }

@@ -1,9 +1,10 @@
 /*
  * The life of an exec.
  *
- *	ACQUIRING ──granted──► (WAITING ──sub-cgroup──►) SENT ──STARTED──► RUNNING ──EXITED──►
- *DRAINING ──► ended └─ failed              └─ START_FAILED, killed, sandbox lost: result without
- *output ──► ended
+ *	ACQUIRING ──granted──► (WAITING ──sub-cgroup──►) SENT ──STARTED, output──► RUNNING
+ *	   └─ failed                                      │                           │
+ *	                                                  ├──────────EXITED───────────┴──► DRAINING
+ *	                                                  └─ START_FAILED, lost ─────────────► ended
  *
  * The result is the kernel's word through init: wait status, usage, the cgroup's counters. What the
  * program wrote decides nothing but the output. An exec ends when its main process has ended and
@@ -84,6 +85,7 @@ void exec_free(struct sp_exec *exec)
 		if (exec->streams[i])
 			exec_stream_close(exec->streams[i]);
 	exec_record_free(exec);
+	sp_fd_close(&exec->peak_fd);
 	sp_buf_done(&exec->stdin_buffer);
 	sp_timer_done(&service->timers, &exec->timer);
 	sp_deferred_cancel(&exec->credit);
@@ -107,6 +109,7 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 	}
 	exec->service = service;
 	exec->strings_fd = -1;
+	exec->peak_fd = -1;
 	exec->tty = spec->tty;
 	exec->stdin_wanted = spec->stdin_open;
 	exec->merge_stderr = spec->merge_stderr;
@@ -172,7 +175,6 @@ int sp_exec_start(struct sp_service *service, const struct sp_caller *caller, co
 {
 	struct sandbox_link *link;
 	struct sp_exec *exec;
-	bool first;
 	int status = check_exec_allowed(service, err);
 
 	if (status == 0)
@@ -181,7 +183,6 @@ int sp_exec_start(struct sp_service *service, const struct sp_caller *caller, co
 		status = exec_new(service, link->pool->config, spec, events, arg, &exec, err);
 	if (status != 0)
 		return status;
-	first = link->sandbox && !link->sandbox->claimed;
 	status = enter(link, err);
 	if (status == 0)
 		status = exec_launch(exec, link, err);
@@ -189,8 +190,6 @@ int sp_exec_start(struct sp_service *service, const struct sp_caller *caller, co
 		exec_free(exec);
 		return status;
 	}
-	if (first)
-		sandbox_tell_deadline(link);
 	*ret_exec = exec;
 	return 0;
 }
@@ -207,7 +206,6 @@ static int run_in(struct sp_exec *exec, struct sandbox_link *link, struct sp_err
 	}
 	exec->counted = true;
 	exec->service->runs++;
-	sandbox_tell_deadline(link);
 	return 0;
 }
 
@@ -274,7 +272,7 @@ int sp_exec_run(struct sp_service *service, const struct sp_caller *caller,
 	return 0;
 }
 
-void exec_announce(struct sp_exec *exec)
+static void announce(struct sp_exec *exec)
 {
 	if (exec->announced || exec->cancelled)
 		return;
@@ -283,14 +281,22 @@ void exec_announce(struct sp_exec *exec)
 		exec->events.started(exec->arg, exec->sandbox_id);
 }
 
+void exec_begin(struct sp_exec *exec)
+{
+	if (exec->state == EXEC_SENT) {
+		exec->state = EXEC_RUNNING;
+		exec_arm(exec);
+	}
+	announce(exec);
+}
+
 void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, int *fds,
 		     size_t fd_count)
 {
 	struct sp_err err = {0};
 
 	SP_UNUSED(status);
-	exec->state = EXEC_RUNNING;
-	exec_arm(exec);
+	exec->confirmed = true;
 	if (exec->tty && fd_count == 0) {
 		sp_log(SP_LOG_WARN, "no room for a terminal, killing its program", "sandbox=%s",
 		       exec->sandbox_id);
@@ -306,10 +312,7 @@ void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, 
 			(void)sp_exec_resize(exec, exec->rows, exec->columns);
 		exec_input_flush(exec);
 	}
-	for (int number = 1; number <= 2; number++)
-		if (exec->streams[number])
-			exec_stream_watch(exec->streams[number]);
-	exec_announce(exec);
+	exec_begin(exec);
 }
 
 /* ---- end ---- */
@@ -325,7 +328,9 @@ static void take_peak(struct sp_exec *exec, uint64_t max_rss_bytes)
 {
 	uint64_t peak = 0;
 
-	if (exec->sandbox)
+	if (exec->peak_fd >= 0)
+		peak = cgroup_peak_read(exec->peak_fd);
+	else if (exec->sandbox)
 		peak = cgroup_peak_bytes(&exec->service->mounts, exec->sandbox->cgroup);
 	if (peak == 0)
 		peak = max_rss_bytes;
@@ -363,6 +368,7 @@ void exec_on_exited(struct sp_exec *exec, const struct sp_init_exited *exited)
 	struct sp_exec_result *result = &exec->result;
 	bool by_signal = exited->code != CLD_EXITED;
 
+	exec_begin(exec);
 	stop_clock(exec);
 	result->user_us = (int64_t)exited->user_us;
 	result->system_us = (int64_t)exited->system_us;

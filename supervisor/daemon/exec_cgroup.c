@@ -1,8 +1,9 @@
 /*
- * Spare sub-cgroups: a leased sandbox has two in hand, so that an exec starts in one without a
- * round trip to the launcher. One that its exec left empty is a spare again; one in which something
- * was killed or lives on is not (after cgroup.kill the kernel kills whatever is born there), and is
- * replaced off the path.
+ * Spare sub-cgroups: a leased sandbox has one in hand, so that an exec starts in it without a round
+ * trip to the launcher, and one more once an exec has begun. One that its exec left empty is a
+ * spare again; one in which something was killed or lives on is not (after cgroup.kill the kernel
+ * kills whatever is born there). Whether it is empty is looked at, and what is missing asked for,
+ * off the path.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -18,7 +19,7 @@ bool spares_possible(const struct sandbox_link *link)
 	return !link->service->no_exec_cgroups && !link->direct;
 }
 
-static struct sp_exec *first_waiting(struct sandbox_link *link)
+static struct sp_exec *first_waiting(const struct sandbox_link *link)
 {
 	SP_LIST_FOREACH (at, &link->execs) {
 		struct sp_exec *exec = SP_CONTAINER_OF(at, struct sp_exec, link);
@@ -93,9 +94,17 @@ static bool spares_asked(const struct sandbox_link *link)
 	return false;
 }
 
+/* One in hand; when execs wait already, as many as can be on the way. */
+static uint32_t wanted(const struct sandbox_link *link)
+{
+	if (first_waiting(link))
+		return SP_SPARE_CGROUPS;
+	return link->spare_count == 0 ? 1 : 0;
+}
+
 void spares_want(struct sandbox_link *link)
 {
-	uint32_t missing = SP_SPARE_CGROUPS - link->spare_count;
+	uint32_t missing = wanted(link);
 
 	if (!spares_possible(link) || link->state != LINK_READY)
 		return;
@@ -130,17 +139,50 @@ void spares_want_later(struct sandbox_link *link)
 		sp_defer_late(&link->service->deferred, &link->refill);
 }
 
-void spares_on_refill(struct sp_deferred *deferred)
+static bool empty(const struct exec_cgroup *cgroup)
 {
-	spares_want(SP_CONTAINER_OF(deferred, struct sandbox_link, refill));
+	SP_AUTO_CLOSE int fd = openat(cgroup->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	char text[64];
+	ssize_t got = fd < 0 ? -errno : sp_read_all(fd, text, sizeof(text) - 1);
+
+	if (got <= 0)
+		return false;
+	text[got] = '\0';
+	return strstr(text, "populated 0\n") != NULL;
 }
 
 bool spare_take(struct sandbox_link *link, struct exec_cgroup *ret)
 {
-	if (link->spare_count == 0)
-		return false;
-	*ret = link->spares[--link->spare_count];
-	return true;
+	while (link->spare_count > 0) {
+		struct exec_cgroup spare = link->spares[--link->spare_count];
+
+		if (!spare.used || empty(&spare)) {
+			spare.used = false;
+			*ret = spare;
+			return true;
+		}
+		exec_cgroup_done(link, &spare);
+	}
+	return false;
+}
+
+static void look_into_used(struct sandbox_link *link)
+{
+	struct exec_cgroup good[SP_SPARE_CGROUPS];
+	uint32_t count = 0;
+
+	while (count < SP_SPARE_CGROUPS && spare_take(link, &good[count]))
+		count++;
+	while (count > 0)
+		link->spares[link->spare_count++] = good[--count];
+}
+
+void spares_on_refill(struct sp_deferred *deferred)
+{
+	struct sandbox_link *link = SP_CONTAINER_OF(deferred, struct sandbox_link, refill);
+
+	look_into_used(link);
+	spares_want(link);
 }
 
 void spares_drop(struct sandbox_link *link)
@@ -163,18 +205,6 @@ void exec_cgroup_done(struct sandbox_link *link, struct exec_cgroup *cgroup)
 			       link->serial, cgroup->number, 0, NULL, NULL, NULL);
 }
 
-static bool empty(const struct exec_cgroup *cgroup)
-{
-	SP_AUTO_CLOSE int fd = openat(cgroup->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
-	char text[64];
-	ssize_t got = fd < 0 ? -errno : sp_read_all(fd, text, sizeof(text) - 1);
-
-	if (got <= 0)
-		return false;
-	text[got] = '\0';
-	return strstr(text, "populated 0\n") != NULL;
-}
-
 void exec_cgroup_leave(struct sp_exec *exec)
 {
 	struct sandbox_link *link = exec->sandbox;
@@ -184,10 +214,11 @@ void exec_cgroup_leave(struct sp_exec *exec)
 	exec->in_cgroup = false;
 	/* With one waiting, its own is on the way. */
 	if (!exec->killed && exec->state == EXEC_DRAINING && link->state == LINK_READY &&
-	    link->spare_count < SP_SPARE_CGROUPS && !first_waiting(link) && empty(&exec->cgroup)) {
+	    link->spare_count < SP_SPARE_CGROUPS && !first_waiting(link)) {
+		exec->cgroup.used = true;
 		link->spares[link->spare_count++] = exec->cgroup;
-		return;
+	} else {
+		exec_cgroup_done(link, &exec->cgroup);
 	}
-	exec_cgroup_done(link, &exec->cgroup);
 	spares_want_later(link);
 }

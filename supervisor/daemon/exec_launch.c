@@ -125,6 +125,17 @@ static void fill_in(struct sp_exec *exec, const struct exec_cgroup *cgroup)
 		record->gid = link->workload_gid;
 	if (cgroup)
 		record->flags |= SP_EXEC_F_CGROUP;
+	/* Its second line of defence; a claim or the run has just moved it. */
+	if (link->sandbox)
+		record->deadline_boot_ms = link->sandbox->expires_ms;
+}
+
+/* While the program starts, so that its result does not have to wait for it. */
+static void open_peak(struct sp_exec *exec)
+{
+	exec->peak_fd = cgroup_peak_open(&exec->service->mounts, exec->sandbox->cgroup);
+	if (exec->peak_fd >= exec->service->fd_ceiling)
+		sp_fd_close(&exec->peak_fd);
 }
 
 static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
@@ -138,6 +149,7 @@ static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
 	if (cgroup)
 		exec->cgroup = *cgroup;
 	exec_record_free(exec);
+	open_peak(exec);
 	exec_arm(exec);
 	for (size_t i = 0; i < SP_ARRAY_SIZE(exec->streams); i++)
 		if (exec->streams[i])
@@ -198,7 +210,7 @@ int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *
 		status = exec_send(exec, NULL, err);
 	} else if (spare_take(link, &cgroup)) {
 		status = exec_send(exec, &cgroup, err);
-		/* Most come back; a replacement is made when the next one would have to wait. */
+		/* It comes back, but another exec may begin meanwhile. */
 		if (link->spare_count == 0)
 			spares_want_later(link);
 	} else {

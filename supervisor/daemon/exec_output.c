@@ -96,8 +96,7 @@ static int wanted_events(const struct exec_stream *stream)
 		return sp_timer_pending(&stream->pace) ? 0 : UV_READABLE;
 	if (!exec)
 		return 0;
-	/* Nobody hears of output before hearing of the start. */
-	if (stream->number != 0 && !stream->ended && exec->state >= EXEC_RUNNING &&
+	if (stream->number != 0 && !stream->ended && exec->state >= EXEC_SENT &&
 	    (!exec->paused || exec->cancelled))
 		events |= UV_READABLE;
 	if ((stream->number == 0 || exec->tty) && exec->stdin_buffer.len > 0)
@@ -137,7 +136,7 @@ static void deliver(struct sp_exec *exec, int number, size_t len)
 			result->stdout_truncated = true;
 		exec->over_limit = true;
 	}
-	exec_announce(exec);
+	exec_begin(exec);
 	if (share > 0 && !exec->cancelled && exec->events.output)
 		exec->events.output(exec->arg, number, exec->service->read_buffer, share);
 	if (exec->over_limit)

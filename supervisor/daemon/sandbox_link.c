@@ -185,7 +185,7 @@ static bool on_started(struct sandbox_link *link, const struct sp_init_status *s
 	struct sp_exec *exec = exec_find(link, status->header.exec);
 
 	/* A terminal without its master: there was no room for it here. */
-	if (!exec || exec->state != EXEC_SENT ||
+	if (!exec || exec->state > EXEC_RUNNING || exec->confirmed ||
 	    (fd_count > 0 && (!exec->tty || !is_terminal_master(fds[0]))))
 		return false;
 	exec_on_started(exec, status, fds, fd_count);
@@ -206,7 +206,8 @@ static bool on_exited(struct sandbox_link *link, const struct sp_init_exited *ex
 {
 	struct sp_exec *exec = exec_find(link, exited->header.exec);
 
-	if (!exec || exec->state != EXEC_RUNNING)
+	/* Over before its start was told; a terminal's master comes with that. */
+	if (!exec || exec->state > EXEC_RUNNING || (exec->tty && !exec->confirmed))
 		return false;
 	exec_on_exited(exec, exited);
 	return true;

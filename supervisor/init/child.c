@@ -67,9 +67,7 @@ static void place_descriptors(struct init_child *child)
 		must(child, INIT_STEP_DESCRIPTORS, RAW3(SYS_dup3, child->fds[i], i, 0));
 	if (child->tty)
 		must(child, INIT_STEP_TERMINAL, RAW3(SYS_ioctl, STDIN_FILENO, TIOCSCTTY, 0));
-	must(child, INIT_STEP_DESCRIPTORS,
-	     RAW3(SYS_dup3, child->status_fd, INIT_CHILD_FD, O_CLOEXEC));
-	must(child, INIT_STEP_DESCRIPTORS, RAW3(SYS_close_range, INIT_CHILD_FD + 1, UINT_MAX, 0));
+	must(child, INIT_STEP_DESCRIPTORS, RAW3(SYS_close_range, STDERR_FILENO + 1, UINT_MAX, 0));
 }
 
 static void set_rlimits(struct init_child *child)

@@ -2,8 +2,8 @@
  * The child between clone3 and execve.
  *
  * It shares PID 1's memory and runs beside it. PID 1 fills `struct init_child` and does not touch
- * it until the child has left its memory (execve or death, both seen as end of file of the status
- * pipe); the child writes nothing but `progress`, `failed_step` and `status`.
+ * it until the child has left its memory, by execve or death; the child writes nothing but
+ * `progress`, `failed_step` and `status`.
  */
 #ifndef SP_INIT_CHILD_H
 #define SP_INIT_CHILD_H
@@ -14,7 +14,6 @@
 #include <sys/types.h>
 
 #define INIT_CHILD_RLIMITS 6u
-#define INIT_CHILD_FD      3 /* the status pipe's number in the child */
 
 enum init_child_step {
 	INIT_STEP_SESSION,
@@ -36,9 +35,8 @@ enum init_child_progress {
 
 struct init_child {
 	/* the parent's part */
-	int fds[3];    /* numbers >= 3 */
-	int status_fd; /* write end of the status pipe; >= 4, 3 is PID 1's control socket */
-	int proc_fd;   /* rootless: to write its id maps */
+	int fds[3];  /* numbers >= 3 */
+	int proc_fd; /* rootless: to write its id maps */
 	bool tty;
 	bool rootless;
 	bool direct;

@@ -4,9 +4,14 @@
  * A child shares PID 1's memory until its execve (clone3 with CLONE_VM, without CLONE_VFORK: no
  * page tables are copied and nobody is blocked, even if a workload stops the child half-way). It
  * therefore needs things of its own that stay untouched until then: a stack with a guard page, and
- * its strings. Both live in the slot's arena, made at its first use and kept. The child's end of a
- * status pipe closes by execve or by death, after it has left our memory; what happened stands in
- * the slot's `child`. A child that has not got there in a second is killed.
+ * its strings. Both live in the slot's arena, which is kept; the first slot's is made ahead. By
+ * execve or by death a child leaves our memory, and the kernel clears the slot's `in_memory`
+ * (CLONE_CHILD_CLEARTID); what happened stands in the slot's `child`. A child that has not got
+ * there in a second is killed.
+ *
+ * Nothing wakes us when a child has left: we look when we are awake anyway, and every LOOK_MS while
+ * one is starting. Most programs that are over sooner than that are told of in one record, and do
+ * not share their processor with the news of their start.
  */
 #include "supervisor/init/exec.h"
 
@@ -25,7 +30,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -33,6 +37,7 @@
 #include <unistd.h>
 
 #define START_TIMEOUT_MS   INT64_C(1000)
+#define LOOK_MS            1
 #define WORKLOAD_OOM_SCORE "500"
 #define NAME_SPACE         32
 
@@ -40,9 +45,8 @@
 #define ARENA_GUARD   65536u /* whole pages on arm64 with 64 KiB as well */
 #define ARENA_STACK   65536u
 #define ARENA_VECTORS ((SP_INIT_ARGS_MAX + SP_INIT_ENV_MAX + 2) * sizeof(char *))
-#define ARENA_DATA    (ARENA_GUARD + ARENA_STACK)
-#define ARENA_TEXT    (ARENA_DATA + ARENA_VECTORS)
-#define ARENA_SIZE    (ARENA_TEXT + SP_INIT_STRINGS_MAX)
+#define ARENA_DATA    (ARENA_GUARD + ARENA_STACK) /* argv, envp, the strings */
+#define ARENA_SIZE    (ARENA_DATA + ARENA_VECTORS + SP_INIT_STRINGS_MAX)
 #define ARENA_KEEP    65536u /* more strings than this are given back to the kernel */
 
 enum slot_state {
@@ -57,8 +61,8 @@ struct slot {
 	struct sp_init_header about; /* exec number and request, for the answers */
 	enum slot_state state;
 	pid_t pid;
-	int status_fd; /* read end */
-	int master_fd; /* terminal: goes out with STARTED */
+	uint32_t in_memory; /* cleared by the kernel */
+	int master_fd;      /* terminal: goes out with STARTED */
 	int64_t overdue_ms;
 	size_t text_length;
 	char *arena;
@@ -72,6 +76,7 @@ struct start_fault {
 };
 
 static struct slot slots[SP_INIT_EXECS_MAX];
+static unsigned int starting; /* slots in that state */
 
 static struct slot *slot_of_exec(uint32_t exec)
 {
@@ -140,11 +145,32 @@ static int arena_open(struct slot *slot)
 	return 0;
 }
 
+/* What the first program would otherwise wait for. */
+int init_exec_open(struct init *init)
+{
+	struct slot *first = &slots[0];
+	int status = arena_open(first);
+
+	if (status < 0)
+		return status;
+	*(volatile char *)(first->arena + ARENA_DATA - 1) = '\0';
+	*(volatile char *)(first->arena + ARENA_DATA) = '\0';
+	init->pid = getpid();
+	for (int i = 0; i < RLIM_NLIMITS; i++) {
+		struct rlimit limit;
+
+		if (getrlimit((__rlimit_resource_t)i, &limit) != 0)
+			return -errno;
+		init->rlimits_max[i] = limit.rlim_max;
+	}
+	return 0;
+}
+
 /* The strings, from the record or the memfd, into the arena: the memfd's writer, if it were not
  * sealed, must not change them after the check. */
-static int copy_strings(struct slot *slot, const struct sp_init_exec *request, int strings_fd)
+static int copy_strings(struct slot *slot, const struct sp_init_exec *request, int strings_fd,
+			char *text)
 {
-	char *text = slot->arena + ARENA_TEXT;
 	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK;
 	struct stat info;
 	size_t done = 0;
@@ -171,15 +197,17 @@ static int copy_strings(struct slot *slot, const struct sp_init_exec *request, i
 
 static int take_strings(struct slot *slot, const struct sp_init_exec *request, int strings_fd)
 {
+	char **vectors = (char **)(void *)(slot->arena + ARENA_DATA);
 	struct init_strings strings = {
-		.argv = (char **)(void *)(slot->arena + ARENA_DATA),
-		.envp = (char **)(void *)(slot->arena + ARENA_DATA) + SP_INIT_ARGS_MAX + 1,
+		.argv = vectors,
+		.envp = vectors + request->argc + 1,
 	};
-	int status = copy_strings(slot, request, strings_fd);
+	char *text = (char *)(strings.envp + request->envc + 1);
+	int status = copy_strings(slot, request, strings_fd, text);
 
 	if (status == 0)
-		status = init_request_split(slot->arena + ARENA_TEXT, slot->text_length,
-					    request->argc, request->envc, &strings);
+		status = init_request_split(text, slot->text_length, request->argc, request->envc,
+					    &strings);
 	if (status < 0)
 		return status;
 	sp_assert(strings.cwd);
@@ -190,17 +218,16 @@ static int take_strings(struct slot *slot, const struct sp_init_exec *request, i
 }
 
 /* soft and hard; a hard limit that is lower already stays, nobody here could raise it. */
-static void add_rlimit(struct init_child *child, int resource, uint64_t soft, uint64_t hard)
+static void add_rlimit(const struct init *init, struct init_child *child, int resource,
+		       uint64_t soft, uint64_t hard)
 {
-	struct rlimit now;
+	rlim_t highest = init->rlimits_max[resource];
 	size_t i = child->rlimit_count++;
 
 	sp_assert(i < INIT_CHILD_RLIMITS);
-	if (getrlimit((__rlimit_resource_t)resource, &now) != 0)
-		now.rlim_max = RLIM_INFINITY;
 	child->rlimits[i].resource = resource;
-	child->rlimits[i].limit.rlim_cur = SP_MIN(soft, now.rlim_max);
-	child->rlimits[i].limit.rlim_max = SP_MIN(hard, now.rlim_max);
+	child->rlimits[i].limit.rlim_cur = SP_MIN(soft, highest);
+	child->rlimits[i].limit.rlim_max = SP_MIN(hard, highest);
 }
 
 /* What was asked for, but never above the pool's; 0 = not asked for. */
@@ -209,24 +236,26 @@ static uint64_t at_most(uint64_t asked, uint64_t limit)
 	return asked == 0 ? limit : SP_MIN(asked, limit);
 }
 
-static void choose_rlimits(struct init_child *child, const struct sp_table_pool *pool,
+static void choose_rlimits(const struct init *init, struct init_child *child,
 			   const struct sp_init_exec *request)
 {
+	const struct sp_table_pool *pool = init->pool;
 	uint64_t nofile = at_most(request->rlimit_nofile, pool->rlimit_nofile);
 	uint64_t fsize = at_most(request->rlimit_fsize, pool->rlimit_fsize);
 
 	child->rlimit_count = 0;
-	add_rlimit(child, RLIMIT_NOFILE, nofile, nofile);
-	add_rlimit(child, RLIMIT_FSIZE, fsize, fsize);
+	add_rlimit(init, child, RLIMIT_NOFILE, nofile, nofile);
+	add_rlimit(init, child, RLIMIT_FSIZE, fsize, fsize);
 	/* Not 0: that still starts a core handler that the host's core_pattern pipes to. */
-	add_rlimit(child, RLIMIT_CORE, 1, 1);
+	add_rlimit(init, child, RLIMIT_CORE, 1, 1);
 	if (pool->rlimit_nproc > 0)
-		add_rlimit(child, RLIMIT_NPROC, pool->rlimit_nproc, pool->rlimit_nproc);
+		add_rlimit(init, child, RLIMIT_NPROC, pool->rlimit_nproc, pool->rlimit_nproc);
 	if (pool->rlimit_stack > 0)
-		add_rlimit(child, RLIMIT_STACK, pool->rlimit_stack, pool->rlimit_stack);
+		add_rlimit(init, child, RLIMIT_STACK, pool->rlimit_stack, pool->rlimit_stack);
 	/* SIGXCPU at the limit, SIGKILL a second later. */
 	if (request->rlimit_cpu_s > 0 && request->rlimit_cpu_s < RLIM_INFINITY)
-		add_rlimit(child, RLIMIT_CPU, request->rlimit_cpu_s, request->rlimit_cpu_s + 1);
+		add_rlimit(init, child, RLIMIT_CPU, request->rlimit_cpu_s,
+			   request->rlimit_cpu_s + 1);
 }
 
 static bool id_inside(uint32_t id)
@@ -288,11 +317,10 @@ static int fill_child(struct init *init, struct slot *slot, const struct sp_init
 		return fault(ret, "record", status);
 	if (child->cwd[0] != '/')
 		return fault(ret, "cwd", -EINVAL);
-	choose_rlimits(child, init->pool, request);
+	choose_rlimits(init, child, request);
 	child->umask = request->umask;
-	child->parent = getpid();
+	child->parent = init->pid;
 	child->proc_fd = init->proc_fd;
-	child->status_fd = -1;
 	if (!init->direct) {
 		child->filter = (const char *)init->boot + init->boot->exec_filter_offset;
 		child->filter_length = init->boot->exec_filter_length;
@@ -303,7 +331,8 @@ static int fill_child(struct init *init, struct slot *slot, const struct sp_init
 static int clone_child(struct slot *slot, int cgroup_fd, struct start_fault *ret)
 {
 	struct clone_args args = {
-		.flags = CLONE_VM,
+		.flags = CLONE_VM | CLONE_CHILD_CLEARTID,
+		.child_tid = (uint64_t)(uintptr_t)&slot->in_memory,
 		.exit_signal = SIGCHLD,
 		.stack = (uint64_t)(uintptr_t)(slot->arena + ARENA_GUARD),
 		.stack_size = ARENA_STACK,
@@ -316,37 +345,14 @@ static int clone_child(struct slot *slot, int cgroup_fd, struct start_fault *ret
 		args.flags |= CLONE_INTO_CGROUP;
 		args.cgroup = (uint64_t)(unsigned int)cgroup_fd;
 	}
+	slot->in_memory = 1;
+	/* From here on the child may run, so its part of the slot is only read. */
 	pid = raw_clone3(&args, init_child_main, &slot->child);
 	if (pid < 0)
 		return fault(ret,
 			     pid == -EAGAIN || pid == -ENOMEM || cgroup_fd < 0 ? "clone" : "cgroup",
 			     pid);
 	slot->pid = pid;
-	return 0;
-}
-
-/* From here on the child may run, so the slot is only read. */
-static int launch(struct init *init, struct slot *slot, int cgroup_fd, struct start_fault *ret)
-{
-	int pipe_fds[2];
-	int status;
-
-	if (pipe2(pipe_fds, O_CLOEXEC) != 0)
-		return fault(ret, "pipe", -errno);
-	slot->status_fd = pipe_fds[0];
-	slot->child.status_fd = pipe_fds[1];
-	status = init_watch(init, slot->status_fd, INIT_EVENT_SLOT + (uint64_t)(slot - slots),
-			    EPOLLIN);
-	if (status == 0)
-		status = clone_child(slot, cgroup_fd, ret);
-	else
-		(void)fault(ret, "epoll", status);
-	(void)close(pipe_fds[1]);
-	if (status < 0) {
-		init_unwatch(init, slot->status_fd);
-		sp_fd_close(&slot->status_fd);
-		return status;
-	}
 	return 0;
 }
 
@@ -380,7 +386,7 @@ static int start(struct init *init, struct slot *slot, const struct sp_init_exec
 	if (status < 0)
 		return fault(ret, "terminal", status);
 	note_company(init, init_exec_count());
-	status = launch(init, slot, cgroup_fd, ret);
+	status = clone_child(slot, cgroup_fd, ret);
 	if (slot->child.tty)
 		(void)close(slot->child.fds[0]);
 	if (status < 0) {
@@ -388,6 +394,7 @@ static int start(struct init *init, struct slot *slot, const struct sp_init_exec
 		return status;
 	}
 	slot->state = SLOT_STARTING;
+	starting++;
 	slot->overdue_ms = sp_clock_boot_ms() + START_TIMEOUT_MS;
 	return 0;
 }
@@ -419,11 +426,21 @@ void init_exec_start(struct init *init, const struct sp_init_exec *request, int 
 				   failed.status, failed.stage);
 }
 
-/* The child is out of our memory: its strings may go. */
-static void leave_arena(struct init *init, struct slot *slot)
+static bool has_left(const struct slot *slot)
 {
-	init_unwatch(init, slot->status_fd);
-	sp_fd_close(&slot->status_fd);
+	return __atomic_load_n(&slot->in_memory, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void end_start(struct slot *slot, enum slot_state state)
+{
+	sp_assert(slot->state == SLOT_STARTING && starting > 0);
+	slot->state = state;
+	starting--;
+}
+
+/* The child is out of our memory: its strings may go. */
+static void leave_arena(const struct slot *slot)
+{
 	if (slot->text_length > ARENA_KEEP)
 		(void)madvise(slot->arena + ARENA_GUARD, ARENA_SIZE - ARENA_GUARD, MADV_DONTNEED);
 }
@@ -453,7 +470,6 @@ static void answer_started(struct init *init, struct slot *slot)
 		.pid = (uint32_t)slot->pid,
 	};
 
-	slot->state = SLOT_RUNNING;
 	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer),
 			 sp_take_fd(&slot->master_fd));
 	prefer_as_victim(init, slot->pid);
@@ -465,16 +481,16 @@ static void answer_not_started(struct init *init, struct slot *slot, int status,
 	init_outbox_status(&init->outbox, SP_INIT_START_FAILED, &slot->about, status, stage);
 }
 
-/* The status pipe hung up: the child has left our memory, by execve or on its way out. */
+/* The child has left our memory, by execve or on its way out. */
 static void settle(struct init *init, struct slot *slot)
 {
-	leave_arena(init, slot);
-	if (slot->state != SLOT_STARTING)
+	leave_arena(slot);
+	if (slot->child.progress != INIT_CHILD_EXECUTING) {
+		end_start(slot, SLOT_FAILED);
 		return;
-	if (slot->child.progress == INIT_CHILD_EXECUTING)
-		answer_started(init, slot);
-	else
-		slot->state = SLOT_FAILED;
+	}
+	end_start(slot, SLOT_RUNNING);
+	answer_started(init, slot);
 }
 
 static void answer_failed(struct init *init, struct slot *slot)
@@ -486,14 +502,6 @@ static void answer_failed(struct init *init, struct slot *slot)
 				   init_child_step_name(child->failed_step));
 	else /* somebody killed it on its way */
 		answer_not_started(init, slot, -ECANCELED, "killed");
-}
-
-void init_exec_hung_up(struct init *init, unsigned int index)
-{
-	/* A slot that was settled in this round of events has nothing left to say. */
-	if (index < SP_INIT_EXECS_MAX && slots[index].state != SLOT_FREE &&
-	    slots[index].status_fd >= 0)
-		settle(init, &slots[index]);
 }
 
 static void answer_exited(struct init *init, const struct slot *slot, int wait_status,
@@ -521,14 +529,27 @@ static void answer_exited(struct init *init, const struct slot *slot, int wait_s
 	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer), -1);
 }
 
+/* It is over before we saw it begin. EXITED says both; only a terminal has to be handed on. */
+static void settle_dead(struct init *init, struct slot *slot)
+{
+	if (slot->child.progress == INIT_CHILD_EXECUTING && slot->master_fd < 0) {
+		leave_arena(slot);
+		end_start(slot, SLOT_RUNNING);
+		return;
+	}
+	settle(init, slot);
+}
+
 void init_exec_reaped(struct init *init, pid_t pid, int wait_status, const struct rusage *usage)
 {
 	struct slot *slot = slot_of_pid(pid);
 
 	if (!slot)
 		return;
-	if (slot->status_fd >= 0)
-		settle(init, slot);
+	if (slot->state == SLOT_STARTING)
+		settle_dead(init, slot);
+	else if (slot->state == SLOT_LEAVING)
+		leave_arena(slot);
 	if (slot->state == SLOT_RUNNING)
 		answer_exited(init, slot, wait_status, usage);
 	else if (slot->state == SLOT_FAILED)
@@ -536,28 +557,30 @@ void init_exec_reaped(struct init *init, pid_t pid, int wait_status, const struc
 	slot->state = SLOT_FREE;
 }
 
-int init_exec_overdue(struct init *init, int64_t now_ms)
+static void look(struct init *init, struct slot *slot, int64_t now_ms)
 {
-	int64_t next = -1;
-
-	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++) {
-		struct slot *slot = &slots[i];
-
-		if (slot->state != SLOT_STARTING)
-			continue;
-		if (slot->overdue_ms > now_ms) {
-			int64_t left = slot->overdue_ms - now_ms;
-
-			next = next < 0 ? left : SP_MIN(next, left);
-			continue;
-		}
+	if (has_left(slot)) {
+		settle(init, slot);
+	} else if (slot->overdue_ms <= now_ms) {
 		/* Not reaped yet, so the number is still its own. Its slot stays taken until it
 		 * has left our memory. */
 		(void)kill(slot->pid, SIGKILL);
-		slot->state = SLOT_LEAVING;
+		end_start(slot, SLOT_LEAVING);
 		answer_not_started(init, slot, -ETIMEDOUT, "exec");
 	}
-	return (int)next;
+}
+
+int init_exec_look(struct init *init)
+{
+	int64_t now_ms;
+
+	if (starting == 0)
+		return -1;
+	now_ms = sp_clock_boot_ms();
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++)
+		if (slots[i].state == SLOT_STARTING)
+			look(init, &slots[i], now_ms);
+	return starting > 0 ? LOOK_MS : -1;
 }
 
 void init_exec_signal(uint32_t exec, int signal)

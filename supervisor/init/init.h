@@ -10,6 +10,7 @@
 #include "supervisor/init/boot.h"
 #include "supervisor/init/outbox.h"
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #define INIT_GRACE_MS     INT64_C(5000) /* init's own deadline is this much after the sandbox's */
@@ -27,6 +28,8 @@ struct init {
 	char stage[32];
 	int64_t started_ns;
 	bool direct;
+	pid_t pid;                        /* 1, but for DIRECT */
+	rlim_t rlimits_max[RLIM_NLIMITS]; /* our own hard limits, which never change */
 
 	/* root.c; all -1 in a DIRECT sandbox */
 	int root_fd;     /* O_PATH of / */
@@ -42,7 +45,8 @@ struct init {
 	int timer_fd;
 	uint32_t control_events; /* what is watched of the control socket */
 	struct init_outbox outbox;
-	bool reap_again; /* the last pass stopped at its bound */
+	bool reap_again;     /* the last pass stopped at its bound */
+	int64_t deadline_ms; /* that the timer was set for */
 
 	/* exec.c */
 	bool mixed; /* what is left over or running belongs to more than one exec */

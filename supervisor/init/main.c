@@ -15,6 +15,7 @@
 #include "pool/base/fd.h"
 #include "supervisor/init/boot_check.h"
 #include "supervisor/init/confine.h"
+#include "supervisor/init/exec.h"
 #include "supervisor/init/kill.h"
 #include "supervisor/init/root.h"
 #include "supervisor/init/serve.h"
@@ -177,6 +178,10 @@ static int boot(struct init *init)
 	if (status < 0)
 		return status;
 	status = enclose(init);
+	if (status < 0)
+		return status;
+	init_stage(init, "memory");
+	status = init_exec_open(init);
 	if (status < 0)
 		return status;
 	init_stage(init, "events");

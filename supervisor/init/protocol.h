@@ -33,9 +33,10 @@ enum sp_init_type {
 	SP_INIT_PING,
 
 	/* init → sandpoold */
-	SP_INIT_READY = 64,   /* confined and waiting */
-	SP_INIT_FAILED,       /* set-up failed: stage, errno; init exits after it */
-	SP_INIT_STARTED,      /* the exec's execve succeeded; fd: pty master if TTY */
+	SP_INIT_READY = 64, /* confined and waiting */
+	SP_INIT_FAILED,     /* set-up failed: stage, errno; init exits after it */
+	SP_INIT_STARTED, /* the exec's execve succeeded; fd: pty master if TTY. Not at once: output
+			  * or, without TTY, EXITED may be there first and say the same */
 	SP_INIT_START_FAILED, /* stage ("cwd", "exec", …) and errno; the exec number is free again
 			       */
 	SP_INIT_EXITED,       /* main process ended: wait status, usage */
@@ -73,7 +74,8 @@ struct sp_init_exec {
 	uint32_t umask;         /* 0022 by default */
 	uint64_t rlimit_nofile; /* 0 = the pool's; never above it */
 	uint64_t rlimit_fsize;
-	uint64_t rlimit_cpu_s; /* 0 = none */
+	uint64_t rlimit_cpu_s;    /* 0 = none */
+	int64_t deadline_boot_ms; /* as in DEADLINE, and kept like that; 0 = as it was */
 };
 
 struct sp_init_signal {

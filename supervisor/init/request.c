@@ -34,7 +34,7 @@ static bool exec_valid(const struct sp_init_exec *exec, size_t len, size_t fd_co
 		return false;
 	if (exec->argc == 0 || exec->argc > SP_INIT_ARGS_MAX || exec->envc > SP_INIT_ENV_MAX)
 		return false;
-	if ((exec->umask & ~UMASK_BITS) != 0)
+	if ((exec->umask & ~UMASK_BITS) != 0 || exec->deadline_boot_ms < 0)
 		return false;
 	if ((exec->flags & SP_EXEC_F_STRINGS) != 0)
 		return strings == 0 && exec->strings_length > 0 &&

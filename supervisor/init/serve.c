@@ -1,6 +1,6 @@
 /*
- * One epoll set: the control socket, SIGCHLD, the deadline, the launcher's life, and a status pipe
- * for each program that is starting. Nothing here waits for anything else.
+ * One epoll set: the control socket, SIGCHLD, the deadline, the launcher's life; and a look at what
+ * is starting. Nothing here waits for anything else.
  *
  * End of file of the control socket (sandpoold is gone, or wants this sandbox gone) ends init, and
  * with it the pid namespace.
@@ -37,16 +37,11 @@ static union {
 	char bytes[SP_INIT_RECORD_MAX];
 } record;
 
-int init_watch(struct init *init, int fd, uint64_t event, uint32_t events)
+static int watch(const struct init *init, int fd, uint64_t event, uint32_t events)
 {
-	struct epoll_event watch = {.events = events, .data.u64 = event};
+	struct epoll_event watched = {.events = events, .data.u64 = event};
 
-	return epoll_ctl(init->epoll_fd, EPOLL_CTL_ADD, fd, &watch) == 0 ? 0 : -errno;
-}
-
-void init_unwatch(struct init *init, int fd)
-{
-	(void)epoll_ctl(init->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	return epoll_ctl(init->epoll_fd, EPOLL_CTL_ADD, fd, &watched) == 0 ? 0 : -errno;
 }
 
 /* Either requests are read or kept answers are sent; the end is always noticed. */
@@ -80,14 +75,15 @@ int init_serve_open(struct init *init)
 	if (init->timer_fd < 0)
 		return -errno;
 	init->control_events = EPOLLIN;
-	status = init_watch(init, SP_BOOT_FD_CONTROL, INIT_EVENT_CONTROL, init->control_events);
+	init->deadline_ms = INT64_MAX;
+	status = watch(init, SP_BOOT_FD_CONTROL, INIT_EVENT_CONTROL, init->control_events);
 	if (status == 0)
-		status = init_watch(init, init->signal_fd, INIT_EVENT_CHILD, EPOLLIN);
+		status = watch(init, init->signal_fd, INIT_EVENT_CHILD, EPOLLIN);
 	if (status == 0)
-		status = init_watch(init, init->timer_fd, INIT_EVENT_DEADLINE, EPOLLIN);
+		status = watch(init, init->timer_fd, INIT_EVENT_DEADLINE, EPOLLIN);
 	/* Nobody writes to it: only its hang-up is awaited. */
 	if (status == 0)
-		status = init_watch(init, SP_BOOT_FD_LIFE, INIT_EVENT_LIFE, 0);
+		status = watch(init, SP_BOOT_FD_LIFE, INIT_EVENT_LIFE, 0);
 	return status;
 }
 
@@ -95,6 +91,9 @@ static void set_deadline(struct init *init, int64_t boot_ms)
 {
 	struct itimerspec timer = {0};
 
+	if (boot_ms == init->deadline_ms)
+		return;
+	init->deadline_ms = boot_ms;
 	if (boot_ms <= INT64_MAX - INIT_GRACE_MS) {
 		int64_t end_ms = boot_ms + INIT_GRACE_MS;
 
@@ -144,6 +143,8 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 {
 	switch ((enum sp_init_type)record.header.type) {
 	case SP_INIT_EXEC:
+		if (record.exec.deadline_boot_ms > 0)
+			set_deadline(init, record.exec.deadline_boot_ms);
 		init_exec_start(init, &record.exec, fds, fd_count);
 		break;
 	case SP_INIT_SIGNAL:
@@ -217,11 +218,13 @@ static bool reap(struct init *init)
 	return false;
 }
 
-static void serve_children(struct init *init)
+static void serve_children(struct init *init, bool signalled)
 {
 	struct signalfd_siginfo info;
 	bool childless;
 
+	if (!signalled && !init->reap_again && init->kill_state != INIT_KILL_RUNNING)
+		return;
 	/* One signal can stand for many deaths, and there is never more than one: taken first, then
 	 * all the dead. */
 	(void)!read(init->signal_fd, &info, sizeof(info));
@@ -244,8 +247,6 @@ static void serve_event(struct init *init, const struct epoll_event *event)
 	case INIT_EVENT_DEADLINE:
 	case INIT_EVENT_LIFE:
 		init_end(init, 0);
-	default:
-		init_exec_hung_up(init, (unsigned int)(event->data.u64 - INIT_EVENT_SLOT));
 	}
 }
 
@@ -256,7 +257,7 @@ static int sooner(int wait_ms, int other_ms)
 
 static int wait_ms(struct init *init)
 {
-	int next = init_exec_overdue(init, sp_clock_boot_ms());
+	int next = init_exec_look(init);
 
 	if (init->reap_again)
 		return 0;
@@ -273,12 +274,15 @@ void init_serve(struct init *init)
 
 	for (;;) {
 		int count = epoll_wait(init->epoll_fd, events, EVENTS_AT_ONCE, wait_ms(init));
+		bool signalled = false;
 
 		if (count < 0 && errno != EINTR)
 			init_end(init, 1);
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count; i++) {
+			signalled |= events[i].data.u64 == INIT_EVENT_CHILD;
 			serve_event(init, &events[i]);
-		serve_children(init);
+		}
+		serve_children(init, signalled);
 		init_outbox_flush(&init->outbox, SP_BOOT_FD_CONTROL);
 		watch_control(init);
 	}

@@ -12,7 +12,6 @@ enum {
 	INIT_EVENT_CHILD,
 	INIT_EVENT_DEADLINE,
 	INIT_EVENT_LIFE,
-	INIT_EVENT_SLOT = 16, /* + number of the slot */
 };
 
 /* Make the epoll set and what is watched from the start. Before the filter; all signals must be
@@ -20,10 +19,5 @@ enum {
 int init_serve_open(struct init *init);
 /* Serve until the sandbox ends. */
 SP_NORETURN void init_serve(struct init *init);
-
-int init_watch(struct init *init, int fd, uint64_t event, uint32_t events);
-/* Also for a descriptor that is about to be closed: a child that has not called execve yet holds a
- * copy, so closing alone would leave it watched. */
-void init_unwatch(struct init *init, int fd);
 
 #endif

@@ -454,6 +454,65 @@ Test(init_exec, a_deadline_can_be_moved_and_taken_off)
 	(void)harness_ping(&harness);
 }
 
+Test(init_exec, an_exec_brings_the_deadline_along)
+{
+	const char *const argv[] = {"sleep", "60", NULL};
+	const struct harness_exec late = {.argv = argv,
+					  .deadline_boot_ms = sp_clock_boot_ms() - 4500};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int fds[] = {null_fd, null_fd, null_fd};
+	int64_t start_ms = sp_clock_boot_ms();
+	union harness_answer answer;
+	int fd;
+
+	(void)harness_exec(&harness, &late, fds, 3);
+	(void)close(null_fd);
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	cr_assert_eq(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS), 0);
+	cr_assert(sp_clock_boot_ms() - start_ms >= 400);
+	cr_assert(sp_clock_boot_ms() - start_ms < 4000);
+}
+
+Test(init_exec, one_without_a_deadline_leaves_it_as_it_was)
+{
+	const char *const argv[] = {"true", NULL};
+	struct sp_init_deadline deadline = {.header = {.type = SP_INIT_DEADLINE}};
+	union harness_answer answer;
+	int fd;
+
+	deadline.boot_ms = sp_clock_boot_ms() - 4000;
+	harness_send(&harness, &deadline, sizeof(deadline), NULL, 0);
+	run_argv(argv);
+	expect_exit(0);
+	cr_assert_eq(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS), 0);
+}
+
+/* What goes on is told of; what has ended is told of once, and in that order. */
+Test(init_exec, a_start_is_told_before_the_end_or_with_it)
+{
+	const char *const quick[] = {"true", NULL};
+	const char *const slow[] = {"sleep", "0.2", NULL};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int fds[] = {null_fd, null_fd, null_fd};
+	union harness_answer answer;
+	int fd;
+
+	for (int i = 0; i < 20; i++) {
+		uint32_t exec =
+			harness_exec(&harness, &(struct harness_exec){.argv = quick}, fds, 3);
+
+		cr_assert(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS) > 0);
+		if (answer.header.type == SP_INIT_STARTED)
+			cr_assert(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS) > 0);
+		cr_assert_eq(answer.header.type, SP_INIT_EXITED);
+		cr_assert_eq(answer.header.exec, exec);
+	}
+	(void)harness_exec(&harness, &(struct harness_exec){.argv = slow}, fds, 3);
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	(void)close(null_fd);
+}
+
 /* sandpoold reads nothing while everything happens; nothing is lost, and order is kept. */
 Test(init_exec, answers_wait_for_a_slow_reader)
 {
@@ -617,10 +676,14 @@ Test(init_bad_request, the_good_one_is_good)
 	const int fds[] = {null_fd, null_fd, null_fd};
 	union harness_answer answer;
 
+	int fd;
+
 	harness_send(&harness, &record, len, fds, 3);
-	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	cr_assert(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS) > 0);
 	cr_assert_eq(answer.header.request, 77u);
-	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	if (answer.header.type == SP_INIT_STARTED)
+		cr_assert(harness_receive(&harness, &answer, &fd, HARNESS_WAIT_MS) > 0);
+	cr_assert_eq(answer.header.type, SP_INIT_EXITED);
 	(void)close(null_fd);
 }
 
@@ -643,6 +706,7 @@ BAD_EXEC(too_many_descriptors, 4, )
 BAD_EXEC(more_descriptors_than_a_message_has, 8, )
 BAD_EXEC(descriptors_with_terminal, 3, record.exec.flags = SP_EXEC_F_TTY)
 BAD_EXEC(unknown_flag, 3, record.exec.flags = SP_EXEC_F_ALL + 1)
+BAD_EXEC(negative_deadline, 3, record.exec.deadline_boot_ms = -1)
 BAD_EXEC(no_arguments, 3, record.exec.argc = 0)
 BAD_EXEC(too_many_arguments, 3, record.exec.argc = SP_INIT_ARGS_MAX + 1)
 BAD_EXEC(too_much_environment, 3, record.exec.envc = SP_INIT_ENV_MAX + 1)

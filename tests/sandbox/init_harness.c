@@ -495,6 +495,7 @@ uint32_t harness_exec(struct harness *harness, const struct harness_exec *exec, 
 	message.record.rlimit_nofile = exec->rlimit_nofile;
 	message.record.rlimit_fsize = exec->rlimit_fsize;
 	message.record.rlimit_cpu_s = exec->rlimit_cpu_s;
+	message.record.deadline_boot_ms = exec->deadline_boot_ms;
 	for (; exec->argv[message.record.argc]; message.record.argc++)
 		len = put(message.text, len, exec->argv[message.record.argc]);
 	for (; env[message.record.envc]; message.record.envc++)
@@ -520,6 +521,7 @@ static void note(const union harness_answer *answer, struct harness_result *ret)
 		ret->status = answer->status.status;
 		memcpy(ret->stage, answer->status.stage, sizeof(ret->stage));
 	} else if (answer->header.type == SP_INIT_EXITED) {
+		ret->started = true; /* also alone */
 		ret->exited = answer->exited;
 		ret->code = answer->exited.code;
 		ret->value = answer->exited.value;

@@ -64,6 +64,7 @@ struct harness_exec {
 	uint64_t rlimit_nofile;
 	uint64_t rlimit_fsize;
 	uint64_t rlimit_cpu_s;
+	int64_t deadline_boot_ms;
 	uint32_t umask; /* 0: 022 */
 	int cgroup_fd;  /* with SP_EXEC_F_CGROUP */
 };

@@ -347,14 +347,16 @@ static struct sp_init_status status_record(enum sp_init_type type, uint32_t exec
 	return (struct sp_init_status){.header = {.type = type, .exec = exec}};
 }
 
-/* Says it; true when the sandbox is given up for it, with a KILL to the launcher. */
-static bool gives_up(const void *record, size_t len, size_t fd_count)
+/* Says it of a program with or without a terminal; true when the sandbox is given up for it, with a
+ * KILL to the launcher. */
+static bool gives_up_of(bool tty, const void *record, size_t len, size_t fd_count)
 {
 	struct captive captive;
 	int fds[] = {STDIN_FILENO, STDIN_FILENO};
 	bool killed;
 
 	captive_open(&captive);
+	captive.exec->tty = tty;
 	cr_assert(sp_msg_send(captive.init, record, len, fds, fd_count) == 0);
 	turn(&captive.talk);
 	killed = asked(&captive.talk).header.type == SP_LAUNCHER_KILL;
@@ -397,7 +399,26 @@ Test(daemon_peers, init_must_keep_to_the_protocol)
 	cr_assert(gives_up(&status, sizeof(status), 0), "below the types");
 	status = status_record((enum sp_init_type)UINT32_MAX, 0);
 	cr_assert(gives_up(&status, sizeof(status), 0), "above the types");
-	cr_assert(gives_up(&exited, sizeof(exited), 0), "exited before it started");
+	cr_assert(gives_up_of(true, &exited, sizeof(exited), 0), "its terminal never came");
+	exited.header.exec = 8;
+	cr_assert(gives_up(&exited, sizeof(exited), 0), "no such exec");
+}
+
+Test(daemon_peers, init_tells_of_a_start_once)
+{
+	struct sp_init_status status = status_record(SP_INIT_STARTED, 9);
+	struct captive captive;
+
+	captive_open(&captive);
+	captive.exec->cancelled = true; /* it has no owner to tell */
+	for (int i = 0; i < 2; i++) {
+		cr_assert(captive.link->state == LINK_READY);
+		cr_assert(sp_msg_send(captive.init, &status, sizeof(status), NULL, 0) == 0);
+		turn(&captive.talk);
+	}
+	cr_assert(captive.link->state == LINK_ENDING);
+	captive.exec->state = EXEC_DRAINING;
+	captive_close(&captive);
 }
 
 Test(daemon_peers, silence_and_end_of_file_of_init)
