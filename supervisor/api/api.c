@@ -4,9 +4,10 @@
  *
  * MHD_run() is never entered twice: a handler may make the service end another client's operation,
  * whose answer then wants the connection to go on. Whatever happens outside a run asks for one with
- * sp_listener_kick(), which is served by the idle handle at the next turn of the loop (an active
- * idle handle keeps the loop from sleeping, so that is at once). The same handle writes what the
- * streams have queued during a turn: frames of one turn share one system call.
+ * sp_listener_kick(), which is served by the check handle at the end of the same turn of the loop,
+ * after what was put off to there and before anything is closed. (An active idle handle keeps the
+ * loop from sleeping if it was asked later than that.) The same handle writes what the streams have
+ * queued during a turn: frames of one turn share one system call.
  *
  * Closing: streams end, suspended requests are answered, each daemon gets one last run to write and
  * is stopped; the memory goes with the last uv handle.
@@ -107,10 +108,15 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 static void on_idle(uv_idle_t *idle)
 {
-	struct sp_api *api = idle->data;
+	SP_UNUSED(idle);
+}
+
+static void on_check(uv_check_t *check)
+{
+	struct sp_api *api = check->data;
 
 	/* Stopped first: whatever happens below may start it again. */
-	(void)uv_idle_stop(idle);
+	(void)uv_idle_stop(&api->idle);
 	if (api->closing)
 		return;
 	sp_stream_flush_all(api);
@@ -200,6 +206,10 @@ static int init_handles(struct sp_api *api, struct sp_err *err)
 		return sp_err_set(err, status, "make the api's idle handle");
 	sp_api_handle_opened(api);
 	api->idle.data = api;
+	status = uv_check_init(api->loop, &api->check);
+	sp_assert(status == 0); /* it only fills in the handle */
+	sp_api_handle_opened(api);
+	api->check.data = api;
 	status = uv_timer_init(api->loop, &api->sweep);
 	sp_assert(status == 0); /* it only fills in the handle */
 	sp_api_handle_opened(api);
@@ -330,6 +340,8 @@ int sp_api_serve(struct sp_api *api, struct sp_err *err)
 		status = listener_serve(&api->listeners[i], err);
 	if (status < 0)
 		return status;
+	/* Checks run in the reverse order of their starts: ours, which never stops, is the last. */
+	(void)uv_check_start(&api->check, on_check);
 	(void)uv_timer_start(&api->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
 	return 0;
 }
@@ -382,6 +394,7 @@ static void finish_close(struct sp_api *api)
 		listener_stop(&api->listeners[i]);
 	close_sockets(api);
 	close_handle(api, (uv_handle_t *)&api->idle);
+	close_handle(api, (uv_handle_t *)&api->check);
 	close_handle(api, (uv_handle_t *)&api->sweep);
 }
 

@@ -74,7 +74,8 @@ struct sp_api {
 	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
 	struct sp_list streams;
 	struct sp_list flush; /* streams with something to write, and … */
-	uv_idle_t idle;       /* … listeners to run: both done at the next turn of the loop */
+	uv_check_t check;     /* … listeners to run: both done at the end of a turn of the loop … */
+	uv_idle_t idle;       /* … which does not sleep while this is active */
 	uv_timer_t sweep;     /* deadlines of connections, once a second while there are any */
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
 	uint64_t request_count;
@@ -138,9 +139,9 @@ void sp_listen_remove(const char *url);
 
 /* ---- api.c ---- */
 
-/* Have libmicrohttpd look at its connections at the next turn of the loop. */
+/* Have libmicrohttpd look at its connections at the end of this turn of the loop. */
 void sp_listener_kick(struct sp_listener *listener);
-/* The idle handle runs sp_stream_flush_all() and the kicked listeners once. */
+/* Run sp_stream_flush_all() and the kicked listeners once, at the end of this turn of the loop. */
 void sp_api_wake(struct sp_api *api);
 /* A stream's memory is gone; the last one lets a close go on. */
 void sp_api_stream_gone(struct sp_api *api);

@@ -12,7 +12,7 @@
  *     paused exec can still be signalled;
  *   - stdin is credited: more than SP_EXEC_STDIN_WINDOW outstanding ends the connection.
  *
- * Frames are queued and written once per turn of the loop (api.c's idle handle), so STARTED, a
+ * Frames are queued and written once per turn of the loop (api.c's check handle), so STARTED, a
  * line of output and RESULT that came in one turn leave in one system call.
  *
  * The client has the whole connection: no HTTP follows. With TLS the descriptor is one end of a
