@@ -170,6 +170,7 @@ struct sp_exec {
 	uint64_t output_seen;
 	struct sp_timer timer; /* timeout, then patience with the kill */
 	unsigned int kill_rounds;
+	int64_t asked_ns; /* one_shot: when its sandbox was asked for */
 	int64_t started_ns;
 	uint64_t oom_at_start;
 	int peak_fd; /* the kernel's count of the sandbox's memory, opened ahead; -1 = not */

@@ -194,6 +194,13 @@ int sp_exec_start(struct sp_service *service, const struct sp_caller *caller, co
 	return 0;
 }
 
+static void count_acquire(const struct sp_exec *exec)
+{
+	metrics_acquire_seconds(exec->service, exec->pool_name,
+				(double)(sp_clock_boot_ns() - exec->asked_ns) /
+					(double)SP_NS_PER_S);
+}
+
 static int run_in(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *err)
 {
 	int status = enter(link, err);
@@ -217,6 +224,7 @@ static void on_granted(void *arg, struct sandbox_link *link, const struct sp_err
 	void *owner = exec->arg;
 
 	exec->op = NULL;
+	count_acquire(exec);
 	if (refused)
 		err = *refused;
 	else if (run_in(exec, link, &err) == 0)
@@ -259,11 +267,14 @@ int sp_exec_run(struct sp_service *service, const struct sp_caller *caller,
 	if (status != 0)
 		return status;
 	exec->one_shot = true;
+	exec->asked_ns = sp_clock_boot_ns();
 	exec->failed = failed;
 	request.ttl_ms = run_ttl_ms(exec, pool->config, acquire->ttl_ms);
 	status = op_begin(service, &request, on_granted, exec, &exec->op, &link, err);
-	if (status == 1)
+	if (status == 1) {
+		count_acquire(exec);
 		status = run_in(exec, link, err);
+	}
 	if (status < 0) {
 		exec_free(exec);
 		return status;
