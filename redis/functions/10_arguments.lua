@@ -12,6 +12,7 @@ key's name unless it matched a pattern without braces and colons.
 ]]
 local arguments = {}
 prepare[#prepare + 1] = function()
+	local find = string.find
 	local INTEGER_MAX = 9007199254740991
 
 	function arguments.fault(fn, argument, what)
@@ -21,7 +22,7 @@ prepare[#prepare + 1] = function()
 	-- A reader takes the text and returns the value, or nil and what it should have been.
 	local function pattern(expression, most, what)
 		return function(text)
-			if #text <= most and string.find(text, expression) then
+			if #text <= most and find(text, expression) then
 				return text
 			end
 			return nil, what
@@ -30,7 +31,7 @@ prepare[#prepare + 1] = function()
 
 	local function exactly(length, foreign, what)
 		return function(text)
-			if #text == length and not string.find(text, foreign) then
+			if #text == length and not find(text, foreign) then
 				return text
 			end
 			return nil, what
@@ -40,7 +41,7 @@ prepare[#prepare + 1] = function()
 	function arguments.integer(least, most)
 		local what = string.format('must be a whole number from %.0f to %.0f', least, most)
 		return function(text)
-			if #text <= 17 and string.find(text, '^%-?%d+$') then
+			if #text <= 17 and find(text, '^%-?%d+$') then
 				local value = tonumber(text)
 				if value >= least and value <= most then
 					return value
@@ -109,14 +110,6 @@ prepare[#prepare + 1] = function()
 	arguments.revision = arguments.integer(0, INTEGER_MAX)
 	arguments.flag = arguments.integer(0, 1)
 
-	local function read_one(fn, field, name, text, into)
-		local value, what = field[2](text)
-		if value == nil then
-			return arguments.fault(fn, name, what)
-		end
-		into[field[1]] = value
-	end
-
 	-- Returns the values by name; a group's as values.items. Or nil and the fault.
 	function arguments.read(fn, fields, group, most, argv)
 		local values = {}
@@ -124,14 +117,16 @@ prepare[#prepare + 1] = function()
 			return nil, arguments.fault(fn, 'arguments',
 				#fields .. ' wanted, ' .. #argv .. ' given')
 		end
-		for i, field in ipairs(fields) do
-			if argv[i] == nil then
-				return nil, arguments.fault(fn, field[1], 'missing')
+		for i = 1, #fields do
+			local field, text = fields[i], argv[i]
+			local value, what
+			if text then
+				value, what = field[2](text)
 			end
-			local fault = read_one(fn, field, field[1], argv[i], values)
-			if fault then
-				return nil, fault
+			if value == nil then
+				return nil, arguments.fault(fn, field[1], what or 'missing')
 			end
+			values[field[1]] = value
 		end
 		if not group then
 			return values
@@ -147,15 +142,15 @@ prepare[#prepare + 1] = function()
 		for n = 1, count do
 			local item = {}
 			for i, field in ipairs(group) do
-				local name = field[1] .. ' ' .. n
 				local text = argv[#fields + (n - 1) * #group + i]
-				if text == nil then
-					return nil, arguments.fault(fn, name, 'missing')
+				local value, what
+				if text then
+					value, what = field[2](text)
 				end
-				local fault = read_one(fn, field, name, text, item)
-				if fault then
-					return nil, fault
+				if value == nil then
+					return nil, arguments.fault(fn, field[1] .. ' ' .. n, what or 'missing')
 				end
+				item[field[1]] = value
 			end
 			values.items[n] = item
 		end

@@ -81,12 +81,16 @@ prepare[#prepare + 1] = function()
 				'must be one, written {prefix}:{pool}:meta with braces around the pool')
 		end
 		local time = redis.call('TIME')
-		local seconds, micros = tonumber(time[1]), tonumber(time[2])
+		local micros = string.sub('00000' .. time[2], -6)
+		local now, now_us = time[1] .. string.sub(micros, 1, 3), time[1] .. micros
 		return {
 			meta_key = meta,
 			base = string.sub(meta, 1, -5),
-			now = seconds * 1000 + math.floor(micros / 1000),
-			now_us = seconds * 1000000 + micros,
+			-- As text too: to write a number costs more than to add it to a sorted set.
+			now = tonumber(now),
+			now_text = now,
+			now_us = tonumber(now_us),
+			now_us_text = now_us,
 			readonly = readonly,
 			damaged = false,
 			nudged = {},

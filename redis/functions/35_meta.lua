@@ -21,19 +21,20 @@ prepare[#prepare + 1] = function()
 
 	local STATES = {active = true, draining = true, destroying = true, destroyed = true}
 	local FIELDS = {'revision', 'state', 'max_idle', 'max_total', 'min_ttl_ms',
-		'claim_timeout_ms', 'spec_revision', 'spec_digest', 'total', 'beat', 'born', 'settle',
-		'nudged'}
+		'claim_timeout_ms', 'spec_revision', 'spec_digest', 'total', 'live', 'beat', 'born',
+		'settle', 'version', 'nudged'}
 	local WORDS = {state = true, spec_digest = true}
 	-- Bookkeeping of the library itself: may be missing.
-	local OWN = {total = true, beat = true, born = true, settle = true, nudged = true}
+	local OWN = {total = true, live = true, beat = true, born = true, settle = true,
+		version = true, nudged = true}
 
-	function meta.load(p)
-		local values = pool.call(p, 'HMGET', p.meta_key, unpack(FIELDS))
+	local function load_fields(p, fields)
+		local values = pool.call(p, 'HMGET', p.meta_key, unpack(fields))
 		if not values or not values[1] then
 			return nil
 		end
 		local m = {}
-		for i, field in ipairs(FIELDS) do
+		for i, field in ipairs(fields) do
 			local value = values[i]
 			if not WORDS[field] then
 				value = arguments.time(value or (OWN[field] and '0') or '')
@@ -48,6 +49,27 @@ prepare[#prepare + 1] = function()
 			m[field] = value
 		end
 		return m
+	end
+
+	function meta.load(p)
+		return load_fields(p, FIELDS)
+	end
+
+	-- What an acquire that is served has to know: state, min_ttl_ms, spec_digest.
+	function meta.brief(p)
+		local v = pool.call(p, 'HMGET', p.meta_key, 'state', 'min_ttl_ms', 'spec_digest')
+		local least = tonumber(v[2] or nil)
+		if not STATES[v[1]] or not least or least % 1 ~= 0 or not v[3] then
+			return nil
+		end
+		return {state = v[1], min_ttl_ms = least, spec_digest = v[3]}
+	end
+
+	-- Something that shares depend on is not as it was: they are computed anew (70_shares).
+	function meta.touch(p)
+		if pool.call(p, 'EXISTS', p.meta_key) == 1 then
+			pool.call(p, 'HSET', p.meta_key, 'version', pool.digits(p.now_us))
+		end
 	end
 
 	-- Writes the named fields and keeps them in m.
@@ -70,7 +92,8 @@ prepare[#prepare + 1] = function()
 	function meta.offer(p, m, offered)
 		if offered.revision > m.revision then
 			meta.set(p, m, {revision = offered.revision, state = offered.state,
-				max_idle = offered.max_idle, max_total = offered.max_total})
+				max_idle = offered.max_idle, max_total = offered.max_total,
+				version = p.now_us})
 		end
 	end
 
@@ -88,13 +111,14 @@ prepare[#prepare + 1] = function()
 	function meta.register(p, offered)
 		local m = meta.load(p)
 		if not m then
-			m = {revision = -1, total = 0, settle = 0, nudged = 0}
+			m = {revision = -1, total = 0, live = 0, settle = 0, nudged = 0}
 			meta.set(p, m, {beat = p.now, born = p.now, spec_revision = 0, spec_digest = ''})
 		elseif m.revision == 0 and offered.revision == 0 then
 			meta.set(p, m, {max_idle = offered.max_idle, max_total = offered.max_total})
 		end
 		meta.offer(p, m, offered)
 		offer_spec(p, m, offered)
+		meta.touch(p)
 		return m
 	end
 

@@ -26,9 +26,7 @@ prepare[#prepare + 1] = function()
 	local call, key = pool.call, pool.key
 
 	function sandboxes.tombstone(p, lease, reason)
-		local record = records.lease.new()
-		record.reason = reason
-		records.lease.put(p, lease, record)
+		records.lease.put(p, lease, records.ended_lease(p, reason))
 		call(p, 'ZADD', key(p, 'lease:ends'), p.now + sandboxes.TOMBSTONE_MS, lease)
 	end
 
@@ -47,12 +45,12 @@ prepare[#prepare + 1] = function()
 	-- Listed as idle. The host goes to the end of the round, unless it is in it.
 	function sandboxes.list(p, id, record)
 		call(p, 'ZADD', key(p, 'idle:', record.host), record.expires, id)
-		call(p, 'ZADD', key(p, 'hosts:idle'), 'NX', p.now_us, record.host)
+		call(p, 'ZADD', key(p, 'hosts:idle'), 'NX', p.now_us_text, record.host)
 	end
 
 	function sandboxes.ask(p, id, record, kind, reason)
 		record.asked, record.reason, record.since = kind, reason, p.now
-		call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now, id)
+		call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now_text, id)
 		pool.nudge(p, record.host)
 	end
 
@@ -77,17 +75,18 @@ prepare[#prepare + 1] = function()
 		call(p, 'ZREM', key(p, 'own:', host), id)
 	end
 
-	-- Reserve an idle entry for a lease: the mapping is the grant. `wish` has policy, min, ttl.
-	function sandboxes.grant(p, id, record, lease, wish)
+	--[[ Reserve an idle entry for a lease: the mapping is the grant. `wish` has policy, min, ttl. When
+	to forget it is written down with its owner's word, or its end. ]]
+	function sandboxes.grant(p, id, record, lease, wish, endpoint)
 		local now = p.now
 		record.state, record.lease, record.claimed, record.via = 'leased', lease, 0, 1
 		record.ttl, record.wanted, record.told = wish.ttl, 0, 0
 		record.ends = wish.ttl > 0 and now + wish.ttl or record.expires
 		sandboxes.ask(p, id, record, 'grant', '')
 		records.sandbox.put(p, id, record)
-		records.lease.put(p, lease, {sandbox = id, host = record.host, reason = '',
-			policy = wish.policy, min = wish.min, ttl = wish.ttl})
-		call(p, 'ZADD', key(p, 'lease:ends'), record.ends + sandboxes.TOMBSTONE_MS, lease)
+		records.lease.put(p, lease, {sandbox = id, reason = '', policy = wish.policy,
+			min = wish.min, ttl = wish.ttl, endpoint = endpoint, host = record.host,
+			at = now})
 	end
 
 	-- The holder gives it up, or somebody in its name.
@@ -104,7 +103,7 @@ prepare[#prepare + 1] = function()
 
 	local function say_idle(p, m, id, record)
 		if record.asked == 'grant' or record.asked == 'command' then
-			call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now, id)
+			call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now_text, id)
 			return false
 		end
 		sandboxes.end_lease(p, record.lease, id, 'lease_lost')
@@ -121,7 +120,7 @@ prepare[#prepare + 1] = function()
 
 	-- The lease's mapping follows the supervisor, unless the lease has another sandbox that
 	-- somebody already uses: then this one dies unclaimed.
-	local function map_lease(p, id, record)
+	local function map_lease(p, id, record, endpoint)
 		local lease = records.lease.get(p, record.lease)
 		if lease and lease.sandbox == '' and lease.reason == 'released' then
 			sandboxes.ask(p, id, record, 'command', 'released')
@@ -134,15 +133,16 @@ prepare[#prepare + 1] = function()
 				return
 			end
 		end
-		if not lease or lease.sandbox ~= id or lease.host ~= record.host then
-			lease = lease or records.lease.new()
-			lease.sandbox, lease.host, lease.reason = id, record.host, ''
+		if not lease or lease.sandbox ~= id or lease.endpoint ~= endpoint then
+			lease = lease or records.ended_lease(p, '')
+			lease.sandbox, lease.endpoint, lease.reason = id, endpoint, ''
+			lease.host = record.host
 			records.lease.put(p, record.lease, lease)
 		end
 		call(p, 'ZADD', key(p, 'lease:ends'), record.ends + sandboxes.TOMBSTONE_MS, record.lease)
 	end
 
-	local function say_leased(p, id, record, said)
+	local function say_leased(p, id, record, said, endpoint)
 		sandboxes.unlist(p, id, record)
 		if record.lease ~= said.lease then
 			sandboxes.end_lease(p, record.lease, id, 'lease_lost')
@@ -160,10 +160,10 @@ prepare[#prepare + 1] = function()
 		if record.asked ~= 'command' then
 			answered(p, id, record)
 		else
-			call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now, id)
+			call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now_text, id)
 		end
 		waiters.served(p, said.lease)
-		map_lease(p, id, record)
+		map_lease(p, id, record, endpoint)
 	end
 
 	local function end_reason(p, record, said)
@@ -208,8 +208,7 @@ prepare[#prepare + 1] = function()
 					not call(p, 'ZSCORE', own, id) then
 				return false, false
 			end
-			record = records.sandbox.new()
-			record.host = host
+			record = records.new_sandbox(host)
 		end
 		if said.state == 'gone' then
 			say_ending(p, id, record, said)
@@ -227,7 +226,7 @@ prepare[#prepare + 1] = function()
 			record.expires = said.ends
 			listed = say_idle(p, m, id, record)
 		elseif said.state == 'leased' then
-			say_leased(p, id, record, said)
+			say_leased(p, id, record, said, host_record.endpoint)
 		else
 			say_ending(p, id, record, said)
 		end

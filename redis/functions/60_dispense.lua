@@ -60,38 +60,33 @@ prepare[#prepare + 1] = function()
 		local idle = key(p, 'idle:', host)
 		local least = wish.min < 0 and m.min_ttl_ms or wish.min
 		local cut = p.now + least
-		local found = call(p, 'ZRANGE', idle, 0, 1, 'WITHSCORES')
-		if found[2] and tonumber(found[2]) <= cut then
-			hint_short(p, host, math.min(least, m.min_ttl_ms))
-		end
-		while p.entries < ENTRIES_PER_CALL do
-			if found[2] and tonumber(found[2]) <= cut then
-				found = call(p, 'ZRANGEBYSCORE', idle, '(' .. pool.digits(cut), '+inf',
-					'WITHSCORES', 'LIMIT', 0, 2)
-			end
+		local found, sorted = call(p, 'ZRANGE', idle, '0', '1'), false
+		while found[1] and p.entries < ENTRIES_PER_CALL do
 			local id = found[1]
-			if not id then
-				return nil
-			end
-			p.entries = p.entries + 1
 			local record = records.sandbox.get(p, id)
+			p.entries = p.entries + 1
 			if not record or record.host ~= host or record.state ~= 'idle' or
-					record.asked ~= '' or record.expires <= cut then
+					record.asked ~= '' or (sorted and record.expires <= cut) then
 				call(p, 'ZREM', idle, id)
 			elseif record.digest ~= m.spec_digest then
 				sandboxes.hint(p, id, record, 'spec_changed')
-			else
+			elseif record.expires > cut then
 				call(p, 'ZREM', idle, id)
-				return id, record, found[3] ~= nil
+				return id, record, found[2] ~= nil
+			else
+				-- Some are too short for this wish: past them, and those that are for all.
+				hint_short(p, host, math.min(least, m.min_ttl_ms))
+				sorted = true
 			end
-			found = call(p, 'ZRANGE', idle, 0, 1, 'WITHSCORES')
+			found = sorted and call(p, 'ZRANGEBYSCORE', idle, '(' .. pool.digits(cut), '+inf',
+				'LIMIT', 0, 2) or call(p, 'ZRANGE', idle, '0', '1')
 		end
 		return nil
 	end
 
 	-- Tries one host; keeps its place in the round.
 	local function try_host(p, m, host, wish)
-		local record = arguments.host(host) and records.host.get(p, host)
+		local record = records.dispenser(p, host)
 		local round = key(p, 'hosts:idle')
 		if not record or not dispense.may_dispense(p, m, record) then
 			p.left_round = p.left_round + call(p, 'ZREM', round, host)
@@ -99,7 +94,7 @@ prepare[#prepare + 1] = function()
 		end
 		local id, entry, more = take_from(p, m, host, wish)
 		if more then
-			call(p, 'ZADD', round, p.now_us, host)
+			call(p, 'ZADD', round, p.now_us_text, host)
 		elseif call(p, 'ZCARD', key(p, 'idle:', host)) == 0 then
 			p.left_round = p.left_round + call(p, 'ZREM', round, host)
 		end
@@ -120,8 +115,8 @@ prepare[#prepare + 1] = function()
 		end
 		local first = 0
 		while true do
-			local hosts = call(p, 'ZRANGE', key(p, 'hosts:idle'), first,
-				first + HOSTS_AT_ONCE - 1)
+			local hosts = call(p, 'ZRANGE', key(p, 'hosts:idle'), tostring(first),
+				tostring(first + HOSTS_AT_ONCE - 1))
 			for _, host in ipairs(hosts) do
 				if p.hosts == HOSTS_PER_CALL or p.entries == ENTRIES_PER_CALL then
 					return nil
@@ -156,22 +151,22 @@ prepare[#prepare + 1] = function()
 			return
 		end
 		for _ = 1, SERVE_PER_CALL do
-			local id, entry
+			local id, entry, host
 			local lease, wish = waiters.oldest(p, function(wish)
-				id, entry = dispense.pick(p, m, wish, dispense.set_of(wish.exclude))
+				id, entry, host = dispense.pick(p, m, wish, dispense.set_of(wish.exclude))
 				return id ~= nil
 			end)
 			if not lease then
 				break
 			end
-			sandboxes.grant(p, id, entry, lease, wish)
+			sandboxes.grant(p, id, entry, lease, wish, host.endpoint)
 			waiters.served(p, lease)
 		end
 		p.entries, p.hosts = 0, 0
 	end
 
 	-- A sandbox that became ready, for the oldest live ticket that it fits. Returns lease, ttl.
-	function dispense.give(p, m, id, entry)
+	function dispense.give(p, m, id, entry, endpoint)
 		local lease, wish = waiters.oldest(p, function(wish)
 			local least = wish.min < 0 and m.min_ttl_ms or wish.min
 			return entry.expires > p.now + least and
@@ -180,7 +175,7 @@ prepare[#prepare + 1] = function()
 		if not lease then
 			return nil
 		end
-		sandboxes.grant(p, id, entry, lease, wish)
+		sandboxes.grant(p, id, entry, lease, wish, endpoint)
 		waiters.served(p, lease)
 		return lease, wish.ttl
 	end

@@ -13,29 +13,38 @@ A share grows only by what nobody else's covers. It shrinks only to what the hos
 in the call after the one that told it: that call proves that it knows. So a new host starts with
 what is free, and gets its part as the others report less.
 
-Invariant: the sum of the shares of live hosts grows only while it stays within what is owed.
-
 Nobody is given more than before while the pool settles (35_meta).
+
+Computing it reads all hosts, so it is done only when something changed that it depends on: the meta's
+`version` (a host came, left, drained, got another share, another intent), this host's own numbers, the
+live tickets, or the next host's deadline passed.
+
+Invariant: the sum of the shares of live hosts grows only while it stays within what is owed.
 ]]
 local shares = {}
 prepare[#prepare + 1] = function()
-	local function settling(p, since)
-		return pool.ahead(p, since + meta.SETTLE_MS, meta.SETTLE_MS)
-	end
+	local call, key = pool.call, pool.key
 
-	-- Nobody was heard of for a deadline, and others than this host held something before that.
-	function shares.note_beat(p, m, hosts, name)
-		local fields = {beat = p.now, total = 0}
-		local away = p.now - m.beat > meta.DEADLINE_MS
-		for _, host in ipairs(hosts) do
-			local record = host.record
-			if dispense.is_live(p, record) then
-				fields.total = fields.total + record.idle + record.creating + record.leased
-			elseif away and host.name ~= name and record.told > 0 then
-				fields.settle = p.now
+	-- All hosts by name, with the part of their records that concerns others.
+	local function all_hosts(p, name, me)
+		local damaged = p.damaged
+		local flat = call(p, 'HGETALL', key(p, 'hosts'))
+		local hosts = {}
+		for i = 1, #flat, 2 do
+			local record = flat[i] == name and me or records.sharer(p, flat[i], flat[i + 1])
+			if record then
+				hosts[#hosts + 1] = {name = flat[i], record = record}
 			end
 		end
-		meta.set(p, m, fields)
+		-- What is damaged is another's, who will notice.
+		p.damaged = damaged
+		table.sort(hosts, function(a, b) return a.name < b.name end)
+		return hosts
+	end
+
+	local function settles_until(p, since)
+		local ends = since + meta.SETTLE_MS
+		return pool.ahead(p, ends, meta.SETTLE_MS) and ends or 0
 	end
 
 	local function owed(p, m, hosts)
@@ -91,14 +100,10 @@ prepare[#prepare + 1] = function()
 		return mine.part
 	end
 
-	--[[ Sets share and told of `name`, whose record among `hosts` has the new counts. was_live: its
-	deadline had not passed before this call. ]]
-	function shares.give(p, m, hosts, name, was_live)
-		local me, others = nil, 0
+	local function give(p, m, hosts, name, me, was_live)
+		local others = 0
 		for _, host in ipairs(hosts) do
-			if host.name == name then
-				me = host.record
-			elseif dispense.is_live(p, host.record) then
+			if host.name ~= name and dispense.is_live(p, host.record) then
 				others = others + host.record.share
 			end
 		end
@@ -110,7 +115,7 @@ prepare[#prepare + 1] = function()
 			want = part(p, m, hosts, name, base) + me.waiters
 		end
 		local known = math.max(held, me.told)
-		if settling(p, m.settle) or (settling(p, m.born) and known > 0) then
+		if settles_until(p, m.settle) > 0 or (settles_until(p, m.born) > 0 and known > 0) then
 			want = math.min(want, known)
 		end
 		if want > share then
@@ -120,5 +125,55 @@ prepare[#prepare + 1] = function()
 			me.told = want
 		end
 		me.share = share
+	end
+
+	-- What all hosts hold, how many live, and since when they are back from an absence of all.
+	local function survey(p, m, hosts, name)
+		local away = p.now - m.beat > meta.DEADLINE_MS
+		m.total, m.live = 0, 0
+		local recheck = p.now + meta.DEADLINE_MS
+		for _, host in ipairs(hosts) do
+			local record = host.record
+			if dispense.is_live(p, record) then
+				m.total = m.total + record.idle + record.creating + record.leased
+				m.live = m.live + 1
+				recheck = math.min(recheck, record.deadline)
+			elseif away and host.name ~= name and record.told > 0 then
+				m.settle = p.now
+			end
+		end
+		for _, since in ipairs({m.settle, m.born}) do
+			local ends = settles_until(p, since)
+			recheck = ends > 0 and math.min(recheck, ends) or recheck
+		end
+		return recheck
+	end
+
+	local function holds(me)
+		return me.idle + me.creating + me.leased
+	end
+
+	--[[ A heartbeat: `me` is the host's record with its new numbers, `before` has what they were.
+	Sets its share and told, and the pool's total, live, beat. Returns the live tickets. ]]
+	function shares.beat(p, m, name, me, before, was_live)
+		local tickets = waiters.alive(p)
+		local same = was_live and me.draining == before.draining and
+			me.drain_asked == before.drain_asked and me.waiters == before.waiters and
+			(m.max_total == 0 or me.leased == before.leased)
+		if same and me.share == me.told and me.weighed == m.version and
+				me.tickets == tickets and pool.ahead(p, me.recheck, meta.DEADLINE_MS) then
+			m.total = math.max(0, m.total + holds(me) - holds(before))
+		else
+			local hosts = all_hosts(p, name, me)
+			me.recheck = survey(p, m, hosts, name)
+			give(p, m, hosts, name, me, was_live)
+			if not same or me.share ~= before.share or me.told ~= before.told then
+				m.version = p.now_us
+			end
+			me.weighed, me.tickets = m.version, tickets
+		end
+		meta.set(p, m, {beat = p.now, total = m.total, live = m.live, settle = m.settle,
+			version = m.version})
+		return tickets
 	end
 end

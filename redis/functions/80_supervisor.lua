@@ -43,23 +43,6 @@ prepare[#prepare + 1] = function()
 		return all
 	end
 
-	-- All hosts by name: {name, record}. A record that does not decode is its owner's to renew.
-	function records.hosts(p)
-		local damaged = p.damaged
-		local flat = call(p, 'HGETALL', key(p, 'hosts')) or {}
-		local hosts = {}
-		for i = 1, #flat, 2 do
-			local record = arguments.host(flat[i]) and
-				records.host.decode(p, flat[i], flat[i + 1])
-			if record then
-				hosts[#hosts + 1] = {name = flat[i], record = record}
-			end
-		end
-		p.damaged = damaged
-		table.sort(hosts, function(a, b) return a.name < b.name end)
-		return hosts
-	end
-
 	--[[ Registers a supervisor's function: handler(p, v, me, m) runs once per seq and returns the
 	reply, and true if the host's record is gone. `jumps(v)`: any higher seq will do.
 	spec.without_record: the answer when there is no record. ]]
@@ -163,7 +146,7 @@ prepare[#prepare + 1] = function()
 			if call(p, 'HLEN', hosts) >= HOSTS_MAX then
 				return {'HOSTS_FULL'}
 			end
-			me = records.host.new()
+			me = records.new_host()
 			start_listing(p, v.host, me)
 		end
 		me.incarnation, me.seq, me.left = v.incarnation, 0, 0
@@ -251,6 +234,11 @@ prepare[#prepare + 1] = function()
 		},
 	}, function(p, v, me, m)
 		local was_live = dispense.is_live(p, me)
+		local before = {}
+		for _, name in ipairs({'idle', 'creating', 'leased', 'waiters', 'draining',
+				'drain_asked', 'share', 'told'}) do
+			before[name] = me[name]
+		end
 		me.deadline, me.seen = p.now + meta.DEADLINE_MS, p.now
 		me.idle, me.creating, me.leased, me.waiters = v.idle, v.creating, v.leased, v.waiters
 		me.draining = v.draining
@@ -259,16 +247,7 @@ prepare[#prepare + 1] = function()
 		end
 		meta.offer(p, m, v)
 		sweep_if_due(p, v.host, me)
-
-		local hosts, live = records.hosts(p), 0
-		for _, host in ipairs(hosts) do
-			if host.name == v.host then
-				host.record = me
-			end
-			live = live + (dispense.is_live(p, host.record) and 1 or 0)
-		end
-		shares.note_beat(p, m, hosts, v.host)
-		shares.give(p, m, hosts, v.host, was_live)
+		local tickets = shares.beat(p, m, v.host, me, before, was_live)
 		records.host.put(p, v.host, me)
 
 		if dispense.may_dispense(p, m, me) and call(p, 'ZCARD', key(p, 'idle:', v.host)) > 0 then
@@ -277,8 +256,8 @@ prepare[#prepare + 1] = function()
 		end
 		local reply = {'OK', p.now, me.told, meta.DEADLINE_MS}
 		meta.append(reply, m)
-		reply[#reply + 1] = live
-		reply[#reply + 1] = waiters.alive(p)
+		reply[#reply + 1] = m.live
+		reply[#reply + 1] = tickets
 		append_todo(p, v.host, reply)
 		reply[#reply + 1] = me.drain_asked
 		return reply
@@ -324,7 +303,7 @@ prepare[#prepare + 1] = function()
 		if record.asked == 'command' then
 			return 'refused', '', record.reason
 		end
-		local lease, ttl = dispense.give(p, m, id, record)
+		local lease, ttl = dispense.give(p, m, id, record, me.endpoint)
 		if lease then
 			sandboxes.unlist(p, id, record)
 			return 'granted', lease, ttl
@@ -467,6 +446,7 @@ prepare[#prepare + 1] = function()
 			return false, dropped
 		end
 		records.host.drop(p, host)
+		meta.touch(p)
 		call(p, 'HDEL', key(p, 'answers'), host)
 		call(p, 'UNLINK', key(p, 'todo:', host))
 		call(p, 'UNLINK', key(p, 'own:', host))

@@ -20,13 +20,9 @@ prepare[#prepare + 1] = function()
 	local CREATES = {create = true, retry_next_then_create = true}
 	local QUEUES = {wait = true, create = true, retry_next_then_create = true}
 
-	local function held(p, m_lease)
-		local record = records.sandbox.get(p, m_lease.sandbox)
-		local host = record and records.host.get(p, record.host)
-		if not host then
-			return nil
-		end
-		return {'OK', m_lease.sandbox, record.host, host.endpoint, record.ends,
+	local function held(p, lease)
+		local record = records.sandbox.get(p, lease.sandbox)
+		return record and {'OK', lease.sandbox, record.host, lease.endpoint, record.ends,
 			math.max(0, record.ends - p.now), p.now}
 	end
 
@@ -77,9 +73,13 @@ prepare[#prepare + 1] = function()
 		return nil
 	end
 
-	local function queue_or_not(p, m, v, wish)
+	local function queue_or_not(p, v, wish)
 		if not QUEUES[v.policy] then
 			return {'EMPTY'}
+		end
+		local m = meta.load(p)
+		if not m then
+			return {'NOT_RUNNING'}
 		end
 		if CREATES[v.policy] and m.max_total > 0 and m.total >= m.max_total then
 			return {'SATURATED', 'max_total'}
@@ -114,7 +114,7 @@ prepare[#prepare + 1] = function()
 		if reply then
 			return reply
 		end
-		local m = meta.load(p)
+		local m = meta.brief(p)
 		reply = not_open(m)
 		if reply then
 			return reply
@@ -147,9 +147,9 @@ prepare[#prepare + 1] = function()
 		end
 		local id, record, host = dispense.pick(p, m, wish, excluded)
 		if not id then
-			return queue_or_not(p, m, v, wish)
+			return queue_or_not(p, v, wish)
 		end
-		sandboxes.grant(p, id, record, v.lease, wish)
+		sandboxes.grant(p, id, record, v.lease, wish, host.endpoint)
 		return {'OK', id, record.host, host.endpoint, record.ends, record.ends - p.now, p.now}
 	end)
 

@@ -25,7 +25,7 @@ prepare[#prepare + 1] = function()
 		elseif expected ~= 0 and expected ~= m.revision then
 			return {'STALE', m.revision}
 		end
-		fields.revision = m.revision + 1
+		fields.revision, fields.version = m.revision + 1, p.now_us
 		meta.set(p, m, fields)
 		pool.nudge_all(p)
 		return {'OK', m.revision}
@@ -62,6 +62,7 @@ prepare[#prepare + 1] = function()
 		end
 		record.drain_asked = v.draining
 		records.host.put(p, v.host, record)
+		meta.touch(p)
 		if v.draining == 0 and call(p, 'ZCARD', key(p, 'idle:', v.host)) > 0 then
 			call(p, 'ZADD', key(p, 'hosts:idle'), 'NX', p.now_us, v.host)
 		end
