@@ -24,6 +24,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#define ERRNO_MAX 4095            /* the kernel's */
+#define USAGE_MAX (INT64_MAX / 4) /* two of them can be added */
+
 static bool permanent(int status)
 {
 	switch (-status) {
@@ -276,6 +279,19 @@ static bool dispatch(struct sandbox_link *link, uint32_t type, const void *recor
 	}
 }
 
+/* What is negated, added and printed from here on. */
+static bool status_valid(const struct sp_init_status *status)
+{
+	return status->status <= 0 && status->status >= -ERRNO_MAX &&
+	       memchr(status->stage, '\0', sizeof(status->stage));
+}
+
+static bool exited_valid(const struct sp_init_exited *exited)
+{
+	return exited->user_us <= USAGE_MAX && exited->system_us <= USAGE_MAX &&
+	       exited->max_rss_kib <= USAGE_MAX / SP_KIB;
+}
+
 static void on_record(void *arg, const void *record, size_t len, int *fds, size_t fd_count)
 {
 	struct sandbox_link *link = arg;
@@ -292,13 +308,9 @@ static void on_record(void *arg, const void *record, size_t len, int *fds, size_
 		bad_record(link, rule->name);
 		return;
 	}
-	if (header->type != SP_INIT_EXITED) {
-		const struct sp_init_status *status = record;
-
-		if (!memchr(status->stage, '\0', sizeof(status->stage))) {
-			bad_record(link, rule->name);
-			return;
-		}
+	if (header->type == SP_INIT_EXITED ? !exited_valid(record) : !status_valid(record)) {
+		bad_record(link, rule->name);
+		return;
 	}
 	if (!dispatch(link, header->type, record, fds, fd_count))
 		bad_record(link, rule->name);

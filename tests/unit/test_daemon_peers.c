@@ -366,6 +366,29 @@ static bool gives_up_of(bool tty, const void *record, size_t len, size_t fd_coun
 	return killed;
 }
 
+static bool gives_up(const void *record, size_t len, size_t fd_count)
+{
+	return gives_up_of(false, record, len, fd_count);
+}
+
+/* After a start that was in order. True when the sandbox is given up. */
+static bool says_after_start(const struct sp_init_exited *exited)
+{
+	struct sp_init_status started = status_record(SP_INIT_STARTED, 9);
+	struct captive captive;
+	bool killed;
+
+	captive_open(&captive);
+	captive.exec->cancelled = true; /* it has no owner to tell */
+	cr_assert(sp_msg_send(captive.init, &started, sizeof(started), NULL, 0) == 0);
+	cr_assert(sp_msg_send(captive.init, exited, sizeof(*exited), NULL, 0) == 0);
+	turn(&captive.talk);
+	killed = captive.link->state == LINK_ENDING;
+	captive.exec->state = EXEC_DRAINING;
+	captive_close(&captive);
+	return killed;
+}
+
 Test(daemon_peers, init_must_keep_to_the_protocol)
 {
 	struct sp_init_status status;
@@ -419,6 +442,30 @@ Test(daemon_peers, init_tells_of_a_start_once)
 	cr_assert(captive.link->state == LINK_ENDING);
 	captive.exec->state = EXEC_DRAINING;
 	captive_close(&captive);
+}
+
+Test(daemon_peers, init_must_keep_to_what_numbers_can_be)
+{
+	const struct sp_init_exited good = {.header = {.type = SP_INIT_EXITED, .exec = 9}};
+	struct sp_init_exited exited = good;
+	struct sp_init_status status = status_record(SP_INIT_STARTED, 9);
+
+	status.status = -4095;
+	cr_assert(!gives_up(&status, sizeof(status), 0), "the last errno");
+	status.status = -4096;
+	cr_assert(gives_up(&status, sizeof(status), 0), "no errno");
+	status.status = INT32_MIN;
+	cr_assert(gives_up(&status, sizeof(status), 0), "not even negated");
+	status.status = 1;
+	cr_assert(gives_up(&status, sizeof(status), 0), "above 0");
+	exited.user_us = UINT64_MAX;
+	cr_assert(says_after_start(&exited), "user time");
+	exited = good;
+	exited.system_us = UINT64_MAX / 2;
+	cr_assert(says_after_start(&exited), "system time");
+	exited = good;
+	exited.max_rss_kib = UINT64_MAX;
+	cr_assert(says_after_start(&exited), "memory");
 }
 
 Test(daemon_peers, silence_and_end_of_file_of_init)
