@@ -164,6 +164,9 @@ class Worker(threading.Thread):
         return self.ask(op, lease or box["lease"], question, box["host"], HTTP_TIMEOUT_S,
                         sandbox=box["id"], host=box["host"])
 
+    def claim(self, box):
+        return self.owner("claim", box, "POST", "/claim", {"ttl": f"{TTL_MS}ms"})[0]
+
     def exec(self, box):
         return self.owner("exec", box, "POST", "/exec", {
             "shell": f"cat /tmp/owner 2>/dev/null; echo {box['lease']} >/tmp/owner",
@@ -186,8 +189,7 @@ class Worker(threading.Thread):
             if status != "OK":
                 raise Answer(status)
             box = self.held(fields, lease, secret)
-            verdict, _ = self.owner("claim", box, "POST", "/claim")
-            if verdict == "OK":
+            if self.claim(box) == "OK":
                 return box
             reject.append(box["id"])
             status, fields = self.acquire(lease, policy=policy, reject=reject)
@@ -286,16 +288,16 @@ class Worker(threading.Thread):
                              policy="fail_fast")
         if status != "OK":
             raise Answer(status)
-        verdict, _ = self.owner("claim", box, "POST", "/claim")
+        verdict = self.claim(box)
         if verdict != "OK":
             raise Answer(verdict)
         return box
 
     def steal(self, box):
         """Another secret after the holder's claim must never get in."""
-        if self.owner("claim", box, "POST", "/claim")[0] == "OK":
+        if self.claim(box) == "OK":
             other = self.secret()
-            self.owner("claim", box, "POST", "/claim", token=other,
+            self.owner("claim", box, "POST", "/claim", {}, token=other,
                        lease=hashlib.sha256(other.encode()).hexdigest())
 
     def run(self):

@@ -333,8 +333,9 @@ class RemoteSandbox:
         finally:
             connection.close()
 
-    def claim(self):
-        return self.request("POST", "/claim")
+    def claim(self, ttl_ms=0):
+        """With the ttl once more: the owner may hear of us before it hears from Redis."""
+        return self.request("POST", "/claim", {"ttl": f"{ttl_ms}ms"} if ttl_ms else {})
 
     def shell(self, text, **start):
         return self.request("POST", "/exec", dict(start, shell=text))
@@ -358,6 +359,7 @@ class Client:
     """What an SDK does: acquire over Redis, claim at the owner, ask again with what it rejected."""
 
     BUDGET = 8
+    TTL_MS = 60000
 
     def __init__(self, cluster, timeout=5.0):
         self.cluster = cluster
@@ -367,7 +369,7 @@ class Client:
         with contextlib.closing(self.cluster.client(self.timeout)) as redis:
             return redis.fcall(name, self.cluster.meta(), *args)
 
-    def ask(self, lease, *, policy="fail_fast", min_ttl_ms=-1, ttl_ms=60000, prefer="", reject=(),
+    def ask(self, lease, *, policy="fail_fast", min_ttl_ms=-1, ttl_ms=TTL_MS, prefer="", reject=(),
             exclude=()):
         """One _acquire: {"id", "host", "endpoint", "end_ms", "remaining_ms", "time_ms"}."""
         return grant(self.fcall("acquire", lease, policy, min_ttl_ms, ttl_ms, prefer,
@@ -383,7 +385,7 @@ class Client:
                                 self.timeout)
             box.owner = answer["host"]
             try:
-                claim = box.claim()
+                claim = box.claim(how.get("ttl_ms", self.TTL_MS))
                 if claim.status == 200:
                     box.remaining_ms = claim.json["remaining_ms"]
                     return box
