@@ -83,9 +83,10 @@ int sp_cli_grant_use(struct sp_cli *cli, const struct sp_cli_grant *grant, const
  * A sandbox out of the whole cluster: asked of Redis, waited for, claimed at its host with the
  * secret; a candidate that cannot be claimed is rejected and the next one asked for.
  * *ret_answer is the sandbox as the daemon (without a secret: Redis) describes it, with token; the
- * client of `cli` then speaks to its host. To be emptied whatever the outcome.
+ * client of `cli` then speaks to its host. To be emptied whatever the outcome. A lease that was
+ * drawn may have been replaced in *wish.
  */
-int sp_cli_redis_acquire(struct sp_cli *cli, const struct sp_cli_wish *wish,
+int sp_cli_redis_acquire(struct sp_cli *cli, struct sp_cli_wish *wish,
 			 struct sp_cli_answer *ret_answer, struct sp_err *err);
 
 /* ---- leases that are held (redis_lease.c) ---- */

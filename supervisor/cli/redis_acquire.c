@@ -87,6 +87,16 @@ static int read_policy(const struct sp_cli *cli, const struct sp_cli_acquire_opt
 			   name);
 }
 
+static int draw_lease(const struct sp_cli *cli, struct sp_cli_wish *wish, struct sp_err *err)
+{
+	int status;
+
+	wish->drawn = true;
+	sp_secret_new(wish->secret);
+	status = cli->remote->lease_id(wish->secret, wish->lease);
+	return status < 0 ? sp_err_set(err, status, "derive a lease id") : 0;
+}
+
 /* A lease of one's own comes with its secret, or without (then somebody else claims it). */
 static int read_lease(const struct sp_cli *cli, const char *lease, struct sp_cli_wish *wish,
 		      struct sp_err *err)
@@ -94,12 +104,8 @@ static int read_lease(const struct sp_cli *cli, const char *lease, struct sp_cli
 	char derived[SP_LEASE_ID_LEN + 1];
 	int status;
 
-	if (!lease) {
-		wish->drawn = true;
-		sp_secret_new(wish->secret);
-		status = cli->remote->lease_id(wish->secret, wish->lease);
-		return status < 0 ? sp_err_set(err, status, "derive a lease id") : 0;
-	}
+	if (!lease)
+		return draw_lease(cli, wish, err);
 	if (!sp_lease_id_valid(lease))
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				   "--lease '%.80s' is no lease id: over Redis it is the hex "
@@ -152,7 +158,7 @@ int sp_cli_wish_read(const struct sp_cli *cli, const struct sp_cli_acquire_optio
 
 struct hunt {
 	struct sp_cli *cli;
-	const struct sp_cli_wish *wish;
+	struct sp_cli_wish *wish;
 	struct sp_buf what;     /* "pool 'x'" */
 	struct sp_buf rejected; /* ids, separated by commas */
 	struct sp_buf excluded; /* hosts that cannot be reached */
@@ -421,6 +427,18 @@ static int complete(const struct sp_cli_wish *wish, const struct sp_cli_grant *g
 
 /* ---- acquire ---- */
 
+/* What was granted ended before it was claimed (its host had to shrink, say), and took the lease
+ * with it: a candidate less, and a new lease. */
+static int draw_again(struct hunt *hunt, const struct sp_cli_reply *reply, struct sp_err *err)
+{
+	int status = sp_cli_redis_refusal(reply, sp_buf_text(&hunt->what), err);
+
+	if (++hunt->candidates == CANDIDATES_MAX)
+		return status;
+	status = draw_lease(hunt->cli, hunt->wish, err);
+	return status < 0 ? status : 1;
+}
+
 /* One round: 0 with a sandbox, 1 to ask again, negative at an end. */
 static int try_one(struct hunt *hunt, struct sp_cli_answer *answer, struct sp_err *err)
 {
@@ -433,6 +451,8 @@ static int try_one(struct hunt *hunt, struct sp_cli_answer *answer, struct sp_er
 	if (status == 0 && sp_cli_reply_is(&reply, "NOT_FOUND")) {
 		/* Our ticket is gone: Redis was emptied, or we were stopped for too long. */
 		status = sp_clock_boot_ms() < hunt->end_ms ? 1 : out_of_time(hunt, err);
+	} else if (status == 0 && sp_cli_reply_is(&reply, "LEASE_ENDED") && hunt->wish->drawn) {
+		status = draw_again(hunt, &reply, err);
 	} else if (status == 0 && !sp_cli_reply_is(&reply, "OK")) {
 		status = sp_cli_redis_refusal(&reply, sp_buf_text(&hunt->what), err);
 		if (hunt->candidates > 0 && err->code == SP_CODE_POOL_EMPTY)
@@ -468,7 +488,7 @@ static void give_back(struct hunt *hunt, int status)
 		cancel(hunt);
 }
 
-int sp_cli_redis_acquire(struct sp_cli *cli, const struct sp_cli_wish *wish,
+int sp_cli_redis_acquire(struct sp_cli *cli, struct sp_cli_wish *wish,
 			 struct sp_cli_answer *ret_answer, struct sp_err *err)
 {
 	struct hunt hunt = {.cli = cli, .wish = wish, .end_ms = sp_clock_boot_ms() + wish->wait_ms};

@@ -423,6 +423,26 @@ Test(cli_redis, a_ticket_that_redis_lost_is_drawn_anew_b140)
 	cr_assert_eq(asked_count, 7);
 }
 
+Test(cli_redis, a_drawn_lease_that_ended_unclaimed_is_drawn_anew_but_not_for_ever)
+{
+	static const char *const script[] = {"LEASE_ENDED excess", NULL};
+
+	cr_assert_eq(acquire(script), -EREMOTEIO);
+	cr_assert_eq(err.code, SP_CODE_LEASE_ENDED);
+	cr_assert_eq(asked_count, 9, "8 questions and a cancel, not %zu", asked_count);
+	cr_assert_neq(strcmp(asked[0], asked[1]), 0);
+}
+
+Test(cli_redis, a_lease_of_ones_own_that_ended_is_said)
+{
+	static const char *const script[] = {"LEASE_ENDED released", NULL};
+
+	give(OPTION_LEASE, LEASE);
+	cr_assert_eq(acquire(script), -EREMOTEIO);
+	cr_assert_eq(err.code, SP_CODE_LEASE_ENDED);
+	cr_assert_eq(asked_count, 1);
+}
+
 /* ---- acquire, with a host ---- */
 
 static struct {
