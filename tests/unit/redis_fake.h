@@ -31,6 +31,7 @@ struct fake {
 	bool deaf;         /* accepts, and reads nothing */
 	const char *flood; /* written again and again after the script's answer */
 	size_t flood_len;
+	struct fake_client *last; /* the newest */
 	unsigned int connections; /* so far */
 	unsigned int clients;     /* now */
 	unsigned int commands;    /* beyond the greeting */
@@ -166,6 +167,7 @@ static inline void fake_on_connection(uv_stream_t *stream, int status)
 	client->socket.stream.data = client;
 	fake->connected_ms[fake->connections % 256] = redis_now_ms();
 	fake->connections++;
+	fake->last = client;
 	fake->clients++;
 	cr_assert(uv_accept(stream, &client->socket.stream) == 0);
 	if (!fake->deaf)
