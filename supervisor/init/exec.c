@@ -10,8 +10,8 @@
  * there in a second is killed.
  *
  * Nothing wakes us when a child has left: we look when we are awake anyway, and every LOOK_MS while
- * one is starting. Most programs that are over sooner than that are told of in one record, and do
- * not share their processor with the news of their start.
+ * one is starting. A program that is over sooner than that is told of in one record, and does not
+ * share its processor with the news of its start.
  */
 #include "supervisor/init/exec.h"
 
@@ -37,7 +37,8 @@
 #include <unistd.h>
 
 #define START_TIMEOUT_MS   INT64_C(1000)
-#define LOOK_MS            1
+#define LOOK_MS            3
+#define LOOK_TTY_MS        1 /* somebody waits for the master before he sees anything */
 #define WORKLOAD_OOM_SCORE "500"
 #define NAME_SPACE         32
 
@@ -572,15 +573,19 @@ static void look(struct init *init, struct slot *slot, int64_t now_ms)
 
 int init_exec_look(struct init *init)
 {
+	int next = -1;
 	int64_t now_ms;
 
 	if (starting == 0)
 		return -1;
 	now_ms = sp_clock_boot_ms();
-	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++)
+	for (size_t i = 0; i < SP_INIT_EXECS_MAX; i++) {
 		if (slots[i].state == SLOT_STARTING)
 			look(init, &slots[i], now_ms);
-	return starting > 0 ? LOOK_MS : -1;
+		if (slots[i].state == SLOT_STARTING && next != LOOK_TTY_MS)
+			next = slots[i].child.tty ? LOOK_TTY_MS : LOOK_MS;
+	}
+	return next;
 }
 
 void init_exec_signal(uint32_t exec, int signal)
