@@ -21,6 +21,7 @@ prepare[#prepare + 1] = function()
 	local HOSTS_AT_ONCE = 8
 	local HOSTS_PER_CALL = 256
 	local SERVE_PER_CALL = 16
+	local FORGED_PER_END = 64
 
 	local call, key = pool.call, pool.key
 
@@ -133,6 +134,19 @@ prepare[#prepare + 1] = function()
 				return nil
 			end
 			first, p.left_round = first + HOSTS_AT_ONCE - p.left_round, 0
+		end
+	end
+
+	-- Whoever listed what this host does not have must not cost it a part of its share.
+	function dispense.drop_forged(p, host)
+		local idle = key(p, 'idle:', host)
+		for _, range in ipairs({{0, FORGED_PER_END - 1}, {-FORGED_PER_END, -1}}) do
+			for _, id in ipairs(call(p, 'ZRANGE', idle, range[1], range[2])) do
+				local record = records.sandbox.get(p, id)
+				if not record or record.host ~= host or record.state ~= 'idle' then
+					call(p, 'ZREM', idle, id)
+				end
+			end
 		end
 	end
 
