@@ -181,8 +181,8 @@ class KeyFaults(ClusterCase):
     def test_foreign_ids_in_the_idle_list_b117(self):
         with self.cluster() as cluster, self.watch(cluster) as watch:
             far = cluster.redis.time_ms() + 3600_000
-            other = next(box["id"] for box in cluster.daemons["b"].sandboxes()
-                         if box["state"] == "idle")
+            other = wait_until(lambda: next((box["id"] for box in cluster.daemons["b"].sandboxes()
+                                             if box["state"] == "idle"), None), 5, "b has one")
             cluster.redis.call("ZADD", key("idle:a"), far, "0" * 20, far, other)
             for _ in range(MAX_IDLE):
                 box = watch.client.acquire()

@@ -23,6 +23,7 @@ import signal
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 
 import netlab
@@ -96,7 +97,7 @@ class RedisServer:
         self.password = None
         self.socket_path = f"{directory}/redis.sock"
         self.log_path = f"{directory}/redis.log"
-        self._connection = None
+        self._threads = threading.local()
         os.makedirs(directory, exist_ok=True)
         os.chmod(directory, 0o755)
 
@@ -138,16 +139,18 @@ class RedisServer:
         return False
 
     def call(self, *words, timeout=5.0):
-        """Past every fault of the network. RedisError is what Redis refused."""
-        if self._connection is None:
-            self._connection = self.connect(timeout)
+        """Past every fault of the network. RedisError is what Redis refused. Each thread has a
+        connection of its own."""
+        connection = getattr(self._threads, "connection", None)
+        if connection is None:
+            connection = self._threads.connection = self.connect(timeout)
         try:
-            return self._connection.call(*words)
+            return connection.call(*words)
         except RedisError:
             raise
         except BaseException:
-            self._connection.close()
-            self._connection = None
+            connection.close()
+            self._threads.connection = None
             raise
 
     def connect(self, timeout=5.0):
@@ -170,9 +173,6 @@ class RedisServer:
         self._end(signal.SIGTERM)
 
     def _end(self, number):
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
         if self.process is None:
             return
         if self.process.poll() is None:
