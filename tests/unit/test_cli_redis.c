@@ -585,5 +585,6 @@ Test(cli_redis, a_renewal_without_the_token_tells_what_holds_and_what_was_asked)
 	cr_assert_eq(sp_cli_redis_renew(&cli, "p", LEASE, "10m", &got, &err), 0, "%s", err.message);
 	cr_assert_str_eq(asked[0], "sandpool_v1_renew " LEASE " 600000");
 	cr_assert_eq(sp_cli_member_number(got.root, "remaining_ms"), 60000);
+	sp_cli_answer_done(&got);
 	cr_assert_eq(sp_cli_redis_renew(&cli, "p", LEASE, "0", &got, &err), -EINVAL);
 }
