@@ -97,13 +97,15 @@ prepare[#prepare + 1] = function()
 		r.weighed = v[25] + 0          -- version of the shares that its own came from,
 		r.recheck = v[26] + 0          -- which holds until then
 		r.tickets = v[27] + 0          -- and with so many live tickets
+		r.returned = v[28] + 0         -- 1: it held something when it came
 		for _, name in ipairs({'incarnation', 'version', 'boot_id', 'secret_digest', 'past'}) do
 			if type(r[name]) ~= 'string' then
 				return nil
 			end
 		end
 		if r.seq % 1 + r.seen % 1 + r.spec_revision % 1 + r.listing % 1 + r.sweep % 1 +
-				r.sweep_at % 1 + r.weighed % 1 + r.recheck % 1 + r.tickets % 1 ~= 0 then
+				r.sweep_at % 1 + r.weighed % 1 + r.recheck % 1 + r.tickets % 1 +
+				r.returned % 1 ~= 0 then
 			return nil
 		end
 		return r
@@ -113,7 +115,7 @@ prepare[#prepare + 1] = function()
 		return pack(r.deadline, r.left, r.draining, r.drain_asked, r.spec_digest, r.endpoint,
 			r.share, r.told, r.capacity, r.idle, r.creating, r.leased, r.waiters, r.incarnation,
 			r.seq, r.version, r.seen, r.boot_id, r.secret_digest, r.spec_revision, r.listing,
-			r.sweep, r.sweep_at, r.past, r.weighed, r.recheck, r.tickets)
+			r.sweep, r.sweep_at, r.past, r.weighed, r.recheck, r.tickets, r.returned)
 	end
 
 	local function read_lease(text)
@@ -203,7 +205,8 @@ prepare[#prepare + 1] = function()
 			endpoint = '', share = 0, told = 0, capacity = 1, idle = 0, creating = 0,
 			leased = 0, waiters = 0, incarnation = '', seq = 0, version = '', seen = 0,
 			boot_id = '', secret_digest = '', spec_revision = 0, listing = 0, sweep = 0,
-			sweep_at = 0, past = '', weighed = 0, recheck = 0, tickets = 0}
+			sweep_at = 0, past = '', weighed = 0, recheck = 0, tickets = 0,
+			returned = 0}
 	end
 
 	function records.ended_lease(p, reason)

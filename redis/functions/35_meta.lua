@@ -67,8 +67,10 @@ prepare[#prepare + 1] = function()
 
 	-- Something that shares depend on is not as it was: they are computed anew (70_shares).
 	function meta.touch(p)
-		if pool.call(p, 'EXISTS', p.meta_key) == 1 then
-			pool.call(p, 'HSET', p.meta_key, 'version', pool.digits(p.now_us))
+		local version = pool.call(p, 'HGET', p.meta_key, 'version')
+		if version then
+			pool.call(p, 'HSET', p.meta_key, 'version',
+				pool.digits((arguments.time(version) or 0) + 1))
 		end
 	end
 
@@ -93,7 +95,7 @@ prepare[#prepare + 1] = function()
 		if offered.revision > m.revision then
 			meta.set(p, m, {revision = offered.revision, state = offered.state,
 				max_idle = offered.max_idle, max_total = offered.max_total,
-				version = p.now_us})
+				version = m.version + 1})
 		end
 	end
 
@@ -111,7 +113,7 @@ prepare[#prepare + 1] = function()
 	function meta.register(p, offered)
 		local m = meta.load(p)
 		if not m then
-			m = {revision = -1, total = 0, live = 0, settle = 0, nudged = 0}
+			m = {revision = -1, total = 0, live = 0, settle = 0, version = p.now, nudged = 0}
 			meta.set(p, m, {beat = p.now, born = p.now, spec_revision = 0, spec_digest = ''})
 		elseif m.revision == 0 and offered.revision == 0 then
 			meta.set(p, m, {max_idle = offered.max_idle, max_total = offered.max_total})

@@ -115,7 +115,8 @@ prepare[#prepare + 1] = function()
 			want = part(p, m, hosts, name, base) + me.waiters
 		end
 		local known = math.max(held, me.told)
-		if settles_until(p, m.settle) > 0 or (settles_until(p, m.born) > 0 and known > 0) then
+		if settles_until(p, m.settle) > 0 or
+				(settles_until(p, m.born) > 0 and me.returned == 1) then
 			want = math.min(want, known)
 		end
 		if want > share then
@@ -166,9 +167,12 @@ prepare[#prepare + 1] = function()
 		else
 			local hosts = all_hosts(p, name, me)
 			me.recheck = survey(p, m, hosts, name)
+			if me.weighed == 0 then
+				me.returned = me.idle + me.creating > 0 and 1 or 0
+			end
 			give(p, m, hosts, name, me, was_live)
 			if not same or me.share ~= before.share or me.told ~= before.told then
-				m.version = p.now_us
+				m.version = m.version + 1
 			end
 			me.weighed, me.tickets = m.version, tickets
 		end

@@ -149,7 +149,7 @@ prepare[#prepare + 1] = function()
 			me = records.new_host()
 			start_listing(p, v.host, me)
 		end
-		me.incarnation, me.seq, me.left = v.incarnation, 0, 0
+		me.incarnation, me.seq, me.left, me.weighed = v.incarnation, 0, 0, 0
 		me.deadline, me.seen = p.now + meta.DEADLINE_MS, p.now
 		me.secret_digest, me.boot_id, me.endpoint = v.secret_digest, v.boot_id, v.endpoint
 		me.capacity, me.version = math.max(1, v.capacity), v.version
@@ -212,7 +212,7 @@ prepare[#prepare + 1] = function()
 			if record and record.host == host then
 				reply[at] = reply[at] + append_items(p, host, reply, id, record)
 				if crowded then
-					call(p, 'ZADD', todo, 'XX', p.now, id)
+					call(p, 'ZADD', todo, 'XX', p.now + 1, id)
 				end
 			else
 				call(p, 'ZREM', todo, id)
@@ -282,6 +282,16 @@ prepare[#prepare + 1] = function()
 		return nil
 	end
 
+	-- More is listed than the host was told; once a call it is looked whether all that is its own.
+	local function exceeds(p, me, host)
+		local idle = key(p, 'idle:', host)
+		if call(p, 'ZCARD', idle) > me.told and not p.looked then
+			p.looked = true
+			dispense.drop_forged(p, host)
+		end
+		return call(p, 'ZCARD', idle) > me.told
+	end
+
 	-- Returns the verdict, lease or "", ttl or reason.
 	local function publish_one(p, m, me, host, item)
 		local id = item.id
@@ -308,7 +318,7 @@ prepare[#prepare + 1] = function()
 			sandboxes.unlist(p, id, record)
 			return 'granted', lease, ttl
 		end
-		if call(p, 'ZCARD', key(p, 'idle:', host)) > me.told then
+		if exceeds(p, me, host) then
 			sandboxes.forget(p, id, host)
 			return 'refused', '', 'excess'
 		end

@@ -25,7 +25,7 @@ prepare[#prepare + 1] = function()
 		elseif expected ~= 0 and expected ~= m.revision then
 			return {'STALE', m.revision}
 		end
-		fields.revision, fields.version = m.revision + 1, p.now_us
+		fields.revision, fields.version = m.revision + 1, m.version + 1
 		meta.set(p, m, fields)
 		pool.nudge_all(p)
 		return {'OK', m.revision}
