@@ -75,9 +75,9 @@ void sp_lease_learn_ttl(struct sp_entry *entry, int64_t ttl_ms)
 {
 	struct sp_lease *lease = entry->lease;
 
-	if (!lease->ttl_open)
+	if (!entry->sandbox.ttl_open)
 		return;
-	lease->ttl_open = false;
+	entry->sandbox.ttl_open = false;
 	if (ttl_ms <= 0)
 		return;
 	lease->ttl_ms = ttl_ms;
@@ -193,17 +193,22 @@ static int bind(struct sp_pool *pool, struct sp_entry *entry, const char *lease_
 		return sp_err_code(err, SP_CODE_LEASE_MISMATCH, -EEXIST,
 				   "lease '%s' holds sandbox '%s', not '%s'", lease_id,
 				   lease->entry->sandbox.id, entry->sandbox.id);
-	if (!sp_owner_bind(entry, lease_id, ttl_ms, 0, now_ms))
+	/* Before the directory is told: it answers with what it knows. */
+	entry->sandbox.ttl_open = ttl_ms == 0 && !sp_wait_find(pool, lease_id);
+	if (!sp_owner_bind(entry, lease_id, ttl_ms, 0, now_ms)) {
+		entry->sandbox.ttl_open = false;
 		return sp_err_set(err, -ENOMEM, "bind sandbox '%s'", entry->sandbox.id);
-	entry->lease->ttl_open = entry->lease->foreign && ttl_ms == 0;
+	}
 	return 0;
 }
 
 /* What the holder itself names counts, whether the directory's word came before it or not. */
-static void choose_ttl(struct sp_lease *lease, const struct sp_sandbox *sandbox, int64_t ttl_ms)
+static void choose_ttl(struct sp_lease *lease, struct sp_sandbox *sandbox, int64_t ttl_ms)
 {
-	if (lease->foreign && !sandbox->claimed && ttl_ms > 0)
-		lease->ttl_ms = ttl_ms;
+	if (!lease->foreign || sandbox->claimed || ttl_ms <= 0)
+		return;
+	lease->ttl_ms = ttl_ms;
+	sandbox->ttl_open = false;
 }
 
 int sp_pool_bind(struct sp_pool *pool, struct sp_sandbox *sandbox, const char *lease_id,

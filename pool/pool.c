@@ -209,6 +209,7 @@ void sp_pool_snapshot(const struct sp_pool *pool, int64_t now_ms, struct sp_pool
 		.circuit_open = health->circuit_open,
 		.max_idle = pool->max_idle,
 		.max_total = pool->max_total,
+		.share = pool->directory.allotment,
 		.creating = pool->count[SP_SANDBOX_CREATING],
 		.idle = pool->count[SP_SANDBOX_IDLE],
 		.idle_expired = count_expired(pool, now),

@@ -223,6 +223,7 @@ struct sp_pool_snapshot {
 	bool circuit_open;
 	uint32_t max_idle;
 	uint32_t max_total;
+	uint32_t share; /* of max_idle, this host's */
 	uint32_t creating;
 	uint32_t idle;
 	uint32_t idle_expired; /* of idle: past their end or not dispensable, not yet reaped */

@@ -59,8 +59,7 @@ struct sp_lease {
 	struct sp_entry *entry; /* NULL: a tombstone */
 	enum sp_acquire_policy policy;
 	int64_t ttl_ms;
-	bool foreign;  /* asked for through the directory: with which policy is not known here */
-	bool ttl_open; /* claimed before the directory told the ttl */
+	bool foreign; /* asked for through the directory: with which policy is not known here */
 	int64_t claimed_ms;
 	int64_t ended_ms;
 };

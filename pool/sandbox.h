@@ -69,7 +69,8 @@ struct sp_sandbox {
 
 	char lease_id[SP_LEASE_ID_LEN + 1]; /* "" unless it is or was leased */
 	int64_t leased_ms;
-	bool claimed; /* somebody used it with the secret since it was bound */
+	bool claimed;  /* somebody used it with the secret since it was bound */
+	bool ttl_open; /* bound by a claim that named no ttl: the directory may know one */
 
 	void *backend_data; /* the backend's; the pool never looks at it */
 };

@@ -73,6 +73,7 @@ void store_beat_build(struct store_pool *pool)
 	struct store_args *args = &pool->call.args;
 	struct sp_store_meta meta = offer(pool);
 
+	pool->beats_asked++;
 	store_args_number(args, pool->counts.idle);
 	store_args_number(args, pool->counts.creating);
 	store_args_number(args, pool->counts.leased);
@@ -241,6 +242,7 @@ void store_on_beat(struct store_pool *pool, struct store_reply *reply, int64_t n
 		return;
 	}
 	pool->hosts_live = size_of(hosts, UINT32_MAX);
+	pool->beat_heard = pool->beats_asked; /* one call at a time: it is the last one asked */
 	pool->beat_first = false;
 	pool->refusal[0] = '\0';
 	hear(pool, &beat, now_ms);

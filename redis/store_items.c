@@ -69,6 +69,16 @@ static void answer_listed(struct store_item *item, const struct sp_err *err)
 		cb(item->arg, &listing, err);
 }
 
+/* Somebody holds it by a grant that we have not heard of. To tell of the lease would settle the
+ * grant, and the ttl that it was asked for with would be lost: a heartbeat comes first, that was
+ * asked after this. */
+static void hear_first(struct store_pool *pool, struct store_item *item)
+{
+	item->after_beat = pool->beats_asked + 1;
+	pool->hint_due = true;
+	store_wake(pool->store);
+}
+
 static struct store_item *put(struct store_pool *pool, const struct sp_sandbox *sandbox)
 {
 	struct store_item *item = find(pool, sandbox->id);
@@ -81,6 +91,10 @@ static struct store_item *put(struct store_pool *pool, const struct sp_sandbox *
 	}
 	fill(&item->record, sandbox);
 	item->again = item->in_call;
+	if (!sandbox->ttl_open)
+		item->after_beat = 0;
+	else if (item->after_beat == 0)
+		hear_first(pool, item);
 	return item;
 }
 
@@ -154,7 +168,7 @@ bool store_items_update(struct store_pool *pool)
 
 		if (count == STORE_BATCH)
 			break;
-		if (item->publish)
+		if (item->publish || item->after_beat > pool->beat_heard)
 			continue;
 		store_args_text(args, record->id);
 		store_args_text(args, sp_sandbox_state_name(record->state));

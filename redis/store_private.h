@@ -91,6 +91,7 @@ struct store_item {
 	bool in_call;            /* in call.items */
 	bool again;              /* changed while it was there */
 	bool publish;            /* a verdict is asked for; else an update */
+	uint64_t after_beat;     /* told only after the answer to this heartbeat */
 	sp_store_publish_cb *cb; /* who waits for the verdict; NULL: told LISTED long ago */
 	void *arg;
 };
@@ -155,6 +156,8 @@ struct store_pool {
 	struct store_call call;
 	struct store_resync resync;
 	bool beat_first;      /* nothing but a heartbeat until one is answered */
+	uint64_t beats_asked; /* heartbeats put together … */
+	uint64_t beat_heard;  /* … and the last of them that was answered afresh */
 	size_t rotation_next; /* index into what owner->each visits */
 	int64_t reap_ms;      /* next housekeeping */
 	int64_t hinted_ms;    /* last heartbeat for an event */

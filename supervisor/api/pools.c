@@ -53,6 +53,7 @@ static void write_pool(struct sp_json_out *out, const struct sp_pool_info *info)
 	sp_json_text(out, "health", snapshot->degraded ? "degraded" : "healthy");
 	sp_json_unsigned(out, "max_idle", snapshot->max_idle);
 	sp_json_unsigned(out, "max_total", snapshot->max_total);
+	sp_json_unsigned(out, "share", snapshot->share);
 	sp_json_unsigned(out, "idle", snapshot->idle);
 	sp_json_unsigned(out, "creating", snapshot->creating);
 	sp_json_unsigned(out, "leased", snapshot->leased);

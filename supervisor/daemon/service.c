@@ -332,7 +332,21 @@ const struct sp_config *sp_service_config(const struct sp_service *service)
 	return service->config->config;
 }
 
-static const char *pool_not_ready(const struct sp_pool_snapshot *snapshot)
+/* Nothing is idle here: can the other hosts be asked, and is that all that is expected? */
+static const char *cluster_not_ready(const struct daemon_pool *pool,
+				     const struct sp_pool_snapshot *snapshot)
+{
+	const struct sp_store *store = pool->service->store;
+
+	if (!store || !store->ops->up(store) || daemon_pool_hosts(pool) == 0)
+		return "the store is away, and a pool has no idle sandbox here";
+	if (pool->spec_mismatch)
+		return "other hosts make a pool from another spec";
+	return snapshot->share > 0 ? "a pool has no idle sandbox" : NULL;
+}
+
+static const char *pool_not_ready(const struct daemon_pool *pool,
+				  const struct sp_pool_snapshot *snapshot)
 {
 	uint32_t total = snapshot->creating + snapshot->idle + snapshot->leased + snapshot->killing;
 
@@ -344,7 +358,10 @@ static const char *pool_not_ready(const struct sp_pool_snapshot *snapshot)
 		return NULL;
 	if (snapshot->max_total > 0 && total >= snapshot->max_total)
 		return NULL; /* full */
-	return snapshot->degraded ? "a pool cannot create sandboxes" : "a pool has no idle sandbox";
+	if (snapshot->degraded)
+		return "a pool cannot create sandboxes";
+	return pool->service->cluster ? cluster_not_ready(pool, snapshot)
+				      : "a pool has no idle sandbox";
 }
 
 bool sp_service_ready(const struct sp_service *service, const char **ret_reason)
@@ -357,7 +374,7 @@ bool sp_service_ready(const struct sp_service *service, const char **ret_reason)
 		if (service->pools[i]->removed)
 			continue;
 		sp_pool_snapshot(service->pools[i]->policy, sp_clock_boot_ms(), &snapshot);
-		reason = pool_not_ready(&snapshot);
+		reason = pool_not_ready(service->pools[i], &snapshot);
 	}
 	if (ret_reason)
 		*ret_reason = reason ? reason : "";

@@ -127,6 +127,28 @@ Test(redis_store, an_idle_sandbox_of_a_is_acquired_by_anybody) /* P-162 */
 	stop(&bench);
 }
 
+Test(redis_store, the_ttl_of_a_grant_is_heard_before_the_first_claim_is_told)
+{
+	struct bench bench;
+	struct box *box;
+
+	start(&bench, 2);
+	box = host_publish(&bench.a);
+	(void)client_acquire(&bench.server, 1, "fail_fast");
+	/* The client was faster than the grant: it claimed, and named no ttl. */
+	bench.a.stubborn = true;
+	box->sandbox.state = SP_SANDBOX_LEASED;
+	box->sandbox.claimed = true;
+	box->sandbox.ttl_open = true;
+	lease_of(box->sandbox.lease_id, 1);
+	host_update(&bench.a, box);
+	REDIS_WAIT(&bench.at, bench.a.grants == 1);
+	HOST_WAIT(&bench.a, host_commands(&bench.a, "update") >= 1);
+	HOST_WAIT(&bench.a, bench.a.shares > 10);
+	cr_assert(bench.a.grants <= 2, "told at last, though nobody answered it");
+	stop(&bench);
+}
+
 Test(redis_store, what_was_handed_out_here_is_not_handed_out_there)
 {
 	struct bench bench;
