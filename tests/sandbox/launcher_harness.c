@@ -449,15 +449,17 @@ int play_shell(struct play_sandbox *sandbox, const char *script, char *buffer, s
 
 	MUST(readable(sandbox->control_fd, PLAY_WAIT_MS));
 	MUST(sp_msg_receive(sandbox->control_fd, &record, sizeof(record), fds, &fd_count) > 0);
-	if (record.header.type != SP_INIT_STARTED)
-		fprintf(stderr, "exec: type %u stage '%s' status %d\n", record.header.type,
-			record.status.stage, record.status.status);
-	MUST(record.header.type == SP_INIT_STARTED);
+	if (record.header.type == SP_INIT_START_FAILED)
+		fprintf(stderr, "exec: stage '%s' status %d\n", record.status.stage,
+			record.status.status);
 	got = sp_read_all(output, buffer, size - 1);
 	MUST(got >= 0 && close(output) == 0);
 	buffer[got] = '\0';
-	MUST(readable(sandbox->control_fd, PLAY_WAIT_MS));
-	MUST(sp_msg_receive(sandbox->control_fd, &record, sizeof(record), fds, &fd_count) > 0);
+	if (record.header.type == SP_INIT_STARTED) { /* it was not over at once */
+		MUST(readable(sandbox->control_fd, PLAY_WAIT_MS));
+		MUST(sp_msg_receive(sandbox->control_fd, &record, sizeof(record), fds, &fd_count) >
+		     0);
+	}
 	MUST(record.header.type == SP_INIT_EXITED);
 	return record.exited.code == CLD_EXITED ? (int)record.exited.value : -1;
 }
