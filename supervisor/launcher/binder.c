@@ -11,6 +11,7 @@
 
 #include "pool/base/fd.h"
 #include "supervisor/sandbox/mount_attach.h"
+#include "supervisor/sandbox/mountinfo.h"
 #include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
@@ -143,22 +144,6 @@ static int find_idmap(struct binder *binder, const struct id_pair *uid, const st
 
 /* --- submounts ------------------------------------------------------------------------------- */
 
-static char *unescape(char *text)
-{
-	char *to = text;
-
-	for (char *from = text; *from != '\0';) {
-		if (from[0] == '\\' && strspn(from + 1, "01234567") >= 3) {
-			*to++ = (char)((from[1] - '0') * 64 + (from[2] - '0') * 8 + from[3] - '0');
-			from += 4;
-		} else {
-			*to++ = *from++;
-		}
-	}
-	*to = '\0';
-	return text;
-}
-
 /* One line of mountinfo: is its mount point strictly below path? */
 static bool line_below(char *line, const char *path, size_t path_len)
 {
@@ -169,7 +154,7 @@ static bool line_below(char *line, const char *path, size_t path_len)
 		field = strtok_r(NULL, " ", &state);
 	if (!field)
 		return false;
-	(void)unescape(field);
+	sp_mountinfo_unescape(field);
 	return strncmp(field, path, path_len) == 0 && field[path_len] == '/' &&
 	       field[path_len + 1] != '\0';
 }

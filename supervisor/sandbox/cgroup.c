@@ -8,6 +8,7 @@
 #include "supervisor/sandbox/cgroup.h"
 
 #include "pool/base/fd.h"
+#include "supervisor/sandbox/mountinfo.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -96,23 +97,6 @@ static ssize_t read_file(int dir_fd, const char *name, char *buffer, size_t size
 
 /* --- finding the hierarchies ------------------------------------------------------------- */
 
-/* mountinfo escapes blanks as \040 and so on, in place. */
-static void unescape(char *text)
-{
-	char *to = text;
-
-	while (*text != '\0') {
-		if (text[0] == '\\' && strspn(text + 1, "01234567") >= 3) {
-			*to++ = (char)((text[1] - '0') * 64 + (text[2] - '0') * 8 +
-				       (text[3] - '0'));
-			text += 4;
-		} else {
-			*to++ = *text++;
-		}
-	}
-	*to = '\0';
-}
-
 static uint32_t controllers_known(const struct sp_cgroups *groups)
 {
 	uint32_t known = 0;
@@ -162,7 +146,7 @@ static void parse_mount(struct sp_cgroups *groups, char *line)
 	type = strtok_r(tail + 3, " ", &state);
 	if (!fields[4] || !type || !strtok_r(NULL, " ", &state))
 		return;
-	unescape(fields[4]);
+	sp_mountinfo_unescape(fields[4]);
 	if (strcmp(type, "cgroup2") == 0)
 		add_hierarchy(groups, fields[4], true, "");
 	else if (strcmp(type, "cgroup") == 0 && state)
