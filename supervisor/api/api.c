@@ -181,8 +181,7 @@ static int add_listener(struct sp_api *api, const struct sp_config *config, cons
 	status = sp_listen_open(url, config, api->have_admin_group, api->admin_gid, &listener->kind,
 				&listener->fd, err);
 	if (status == 0 && listener->kind == SP_LISTENER_TLS)
-		status = sp_tls_new(listener, config->tls_certificate_file, config->tls_key_file,
-				    &listener->tls, err);
+		status = sp_tls_new(listener, &listener->tls, err);
 	return status;
 }
 

@@ -34,9 +34,17 @@
 #define ACCEPTS_MAX  64 /* in one turn of the loop */
 #define TLS_VERSIONS "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
+/* What we present, and the texts it was made from. Sessions use it until they end. */
+struct identity {
+	unsigned int refs;
+	gnutls_certificate_credentials_t credentials;
+	char *certificate;
+	char *key;
+};
+
 struct sp_tls {
 	struct sp_listener *listener;
-	gnutls_certificate_credentials_t credentials;
+	struct identity *identity;
 	gnutls_priority_t priority;
 	int fd;
 	uv_poll_t accept;
@@ -59,6 +67,7 @@ struct tls_link {
 	struct sp_tls *tls;
 	enum link_state state;
 	gnutls_session_t session;
+	struct identity *identity;
 	int raw_fd;
 	int inner_fd;
 	uv_poll_t raw;
@@ -74,6 +83,60 @@ struct tls_link {
 
 static void link_pump(struct tls_link *link);
 
+/* ---- identity ---- */
+
+static void identity_drop(struct identity *identity)
+{
+	if (!identity || --identity->refs > 0)
+		return;
+	if (identity->credentials)
+		gnutls_certificate_free_credentials(identity->credentials);
+	if (identity->key)
+		explicit_bzero(identity->key, strlen(identity->key));
+	free(identity->key);
+	free(identity->certificate);
+	free(identity);
+}
+
+static int identity_new(const struct sp_config *config, struct identity **ret, struct sp_err *err)
+{
+	struct identity *identity = calloc(1, sizeof(*identity));
+	int status;
+
+	if (!identity)
+		return sp_err_set(err, -ENOMEM, "set up TLS");
+	identity->refs = 1;
+	status = sp_service_tls_credentials(config, &identity->credentials, err);
+	if (status == 0) {
+		identity->certificate = strdup(config->tls_certificate[0]);
+		identity->key = strdup(config->tls_key[0]);
+		if (!identity->certificate || !identity->key)
+			status = sp_err_set(err, -ENOMEM, "set up TLS");
+	}
+	if (status < 0)
+		identity_drop(identity);
+	else
+		*ret = identity;
+	return status;
+}
+
+/* A reload has checked the new pair, so only memory can be missing: then the old one serves on. */
+static void take_new_identity(struct sp_tls *tls)
+{
+	const struct sp_config *config = sp_service_config(tls->listener->api->service);
+	struct identity *fresh;
+
+	if (config->tls_certificate_count == 0 || config->tls_key_count == 0 ||
+	    (strcmp(config->tls_certificate[0], tls->identity->certificate) == 0 &&
+	     strcmp(config->tls_key[0], tls->identity->key) == 0))
+		return;
+	if (identity_new(config, &fresh, NULL) < 0)
+		return;
+	identity_drop(tls->identity);
+	tls->identity = fresh;
+	sp_log(SP_LOG_INFO, "another certificate is in use", "listener=%s", tls->listener->url);
+}
+
 /* ---- memory and ends ---- */
 
 static void on_link_handle_closed(uv_handle_t *handle)
@@ -83,6 +146,7 @@ static void on_link_handle_closed(uv_handle_t *handle)
 
 	if (--link->handles == 0) {
 		gnutls_deinit(link->session);
+		identity_drop(link->identity);
 		sp_fd_close(&link->raw_fd);
 		sp_fd_close(&link->inner_fd);
 		explicit_bzero(&link->in, sizeof(link->in));
@@ -343,7 +407,8 @@ static int link_init(struct tls_link *link)
 	if (gnutls_init(&link->session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0)
 		return -ENOMEM;
 	if (gnutls_priority_set(link->session, tls->priority) < 0 ||
-	    gnutls_credentials_set(link->session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0)
+	    gnutls_credentials_set(link->session, GNUTLS_CRD_CERTIFICATE,
+				   tls->identity->credentials) < 0)
 		status = -ENOMEM;
 	else
 		status = uv_poll_init(tls->listener->api->loop, &link->raw, link->raw_fd);
@@ -351,6 +416,8 @@ static int link_init(struct tls_link *link)
 		gnutls_deinit(link->session);
 		return status;
 	}
+	link->identity = tls->identity;
+	link->identity->refs++;
 	gnutls_transport_set_int(link->session, link->raw_fd);
 	(void)setsockopt(link->raw_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	return 0;
@@ -395,6 +462,7 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 	SP_UNUSED(events);
 	if (status < 0)
 		return;
+	take_new_identity(tls);
 	for (unsigned int i = 0; i < ACCEPTS_MAX; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof(peer);
@@ -415,41 +483,23 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 	}
 }
 
-static int load_credentials(struct sp_tls *tls, const char *certificate_file, const char *key_file,
-			    struct sp_err *err)
+int sp_tls_new(struct sp_listener *listener, struct sp_tls **ret_tls, struct sp_err *err)
 {
-	int result = gnutls_certificate_allocate_credentials(&tls->credentials);
+	struct sp_tls *tls = calloc(1, sizeof(*tls));
+	int status = tls ? 0 : sp_err_set(err, -ENOMEM, "set up TLS");
 
-	if (result >= 0)
-		result = gnutls_priority_init(&tls->priority, TLS_VERSIONS, NULL);
-	if (result < 0)
-		return sp_err_code(err, SP_CODE_INTERNAL, -ENOMEM, "set up TLS: %s",
-				   gnutls_strerror(result));
-	result = gnutls_certificate_set_x509_key_file(tls->credentials, certificate_file, key_file,
-						      GNUTLS_X509_FMT_PEM);
-	if (result < 0)
-		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EINVAL,
-				   "load certificate '%s' and key '%s': %s", certificate_file,
-				   key_file, gnutls_strerror(result));
-	return 0;
-}
-
-int sp_tls_new(struct sp_listener *listener, const char *certificate_file, const char *key_file,
-	       struct sp_tls **ret_tls, struct sp_err *err)
-{
-	struct sp_tls *tls;
-	int status;
-
-	if (!certificate_file || !certificate_file[0] || !key_file || !key_file[0])
-		return sp_err_code(err, SP_CODE_CONFIG_INVALID, -EINVAL,
-				   "a tls:// address needs tls_certificate_file and tls_key_file");
-	tls = calloc(1, sizeof(*tls));
-	if (!tls)
-		return sp_err_set(err, -ENOMEM, "set up TLS");
+	if (status < 0)
+		return status;
 	tls->listener = listener;
 	tls->fd = -1;
 	sp_list_init(&tls->links);
-	status = load_credentials(tls, certificate_file, key_file, err);
+	status = gnutls_priority_init(&tls->priority, TLS_VERSIONS, NULL);
+	if (status < 0)
+		status = sp_err_code(err, SP_CODE_INTERNAL, -ENOMEM, "set up TLS: %s",
+				     gnutls_strerror(status));
+	if (status == 0)
+		status = identity_new(sp_service_config(listener->api->service), &tls->identity,
+				      err);
 	if (status < 0) {
 		sp_tls_free(tls);
 		return status;
@@ -523,7 +573,6 @@ void sp_tls_free(struct sp_tls *tls)
 	sp_fd_close(&tls->fd);
 	if (tls->priority)
 		gnutls_priority_deinit(tls->priority);
-	if (tls->credentials)
-		gnutls_certificate_free_credentials(tls->credentials);
+	identity_drop(tls->identity);
 	free(tls);
 }

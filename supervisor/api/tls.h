@@ -13,10 +13,9 @@ struct sp_tls;
 #define SP_TLS_HANDSHAKE_MS (10 * SP_MS_PER_S)
 #define SP_TLS_LINGER_MS    (5 * SP_MS_PER_S) /* to get the last of an answer out */
 
-/* Load certificate and key (PEM files). -EINVAL with GnuTLS's reason, or of reading them. May
- * block: for start-up. */
-int sp_tls_new(struct sp_listener *listener, const char *certificate_file, const char *key_file,
-	       struct sp_tls **ret_tls, struct sp_err *err);
+/* With the configuration's certificate and key; those of a later one are taken for the connections
+ * that come after it. -EINVAL with GnuTLS's reason. */
+int sp_tls_new(struct sp_listener *listener, struct sp_tls **ret_tls, struct sp_err *err);
 /* Accept on `fd` (taken). */
 int sp_tls_serve(struct sp_tls *tls, int fd, struct sp_err *err);
 /* Once a second: close those whose time is up, accept again after a lack of descriptors. */

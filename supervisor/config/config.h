@@ -24,6 +24,7 @@
 #define SP_CONFIG_MASKS_MAX    16u
 #define SP_CONFIG_API_KEYS_MAX 64u
 #define SP_CONFIG_API_KEY_MAX  256u
+#define SP_CONFIG_PEM_MAX      (64u << 10) /* bytes of a certificate chain, or of a key */
 
 struct sp_config_bind_root {
 	char *path;
@@ -102,6 +103,10 @@ struct sp_config {
 	char *tls_key_file;
 	char **api_keys; /* contents of api_keys_file */
 	size_t api_key_count;
+	char **tls_certificate; /* contents of tls_certificate_file and tls_key_file: one each, */
+	size_t tls_certificate_count; /* none without a tls:// address */
+	char **tls_key;
+	size_t tls_key_count;
 	uint32_t max_connections;
 	int64_t shutdown_timeout_ms;  /* running execs get this long on SIGTERM */
 	struct sp_config_pool *pools; /* sorted by name; index = index in the launcher's table */

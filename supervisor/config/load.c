@@ -183,17 +183,17 @@ static void load_dropins(struct sp_config_reader *reader, const char *path)
 
 /* ---- secrets ---- */
 
-static int add_key(struct sp_config *config, const char *key)
+static int add_text(char ***list, size_t *count, const char *text)
 {
-	char **grown = reallocarray(config->api_keys, config->api_key_count + 1, sizeof(*grown));
+	char **grown = reallocarray(*list, *count + 1, sizeof(*grown));
 
 	if (!grown)
 		return -ENOMEM;
-	config->api_keys = grown;
-	grown[config->api_key_count] = strdup(key);
-	if (!grown[config->api_key_count])
+	*list = grown;
+	grown[*count] = strdup(text);
+	if (!grown[*count])
 		return -ENOMEM;
-	config->api_key_count++;
+	(*count)++;
 	return 0;
 }
 
@@ -226,12 +226,13 @@ static void read_key(struct sp_config_reader *reader, const char *file, int line
 	else if (config->api_key_count == SP_CONFIG_API_KEYS_MAX)
 		sp_config_fault_in(reader, file, line, "more than %u API keys",
 				   SP_CONFIG_API_KEYS_MAX);
-	else if (add_key(config, text) < 0)
+	else if (add_text(&config->api_keys, &config->api_key_count, text) < 0)
 		reader->status = -ENOMEM;
 }
 
 /* A name without slash is a credential of the service. */
-static int secret_path(struct sp_config_reader *reader, const char *name, char path[PATH_MAX])
+static int secret_path(struct sp_config_reader *reader, const char *key, const char *name,
+		       char path[PATH_MAX])
 {
 	const char *folder = secure_getenv("CREDENTIALS_DIRECTORY");
 
@@ -240,7 +241,7 @@ static int secret_path(struct sp_config_reader *reader, const char *name, char p
 		return 0;
 	}
 	if (!folder || *folder != '/') {
-		sp_config_fault_key(reader, "api_keys_file",
+		sp_config_fault_key(reader, key,
 				    "'%s' is the name of a credential, but $CREDENTIALS_DIRECTORY "
 				    "is not set",
 				    name);
@@ -261,7 +262,7 @@ static void load_keys(struct sp_config_reader *reader)
 	int number = 0;
 
 	if (!reader->config->api_keys_file ||
-	    secret_path(reader, reader->config->api_keys_file, path) < 0 ||
+	    secret_path(reader, "api_keys_file", reader->config->api_keys_file, path) < 0 ||
 	    sp_config_read_file(reader, path, KEYS_FILE_MAX, true, &text, &len) < 0)
 		return;
 	if (memchr(text, '\0', len))
@@ -273,6 +274,47 @@ static void load_keys(struct sp_config_reader *reader)
 		sp_config_fault_in(reader, path, 0, "holds no API key");
 	explicit_bzero(text, len);
 	free(text);
+}
+
+static bool wants_tls(const struct sp_config *config)
+{
+	for (size_t i = 0; i < config->listen_count; i++)
+		if (sp_listen_is_tls(config->listen[i]))
+			return true;
+	return false;
+}
+
+/* Whether certificate and key are good, and of each other, is for GnuTLS to say in the daemon. */
+static void load_pem(struct sp_config_reader *reader, const char *key, const char *file,
+		     bool secret, char ***list, size_t *count)
+{
+	char path[PATH_MAX];
+	const char *complaint;
+	char *text = NULL;
+	size_t len = 0;
+
+	if (!file || secret_path(reader, key, file, path) < 0 ||
+	    sp_config_read_file(reader, path, SP_CONFIG_PEM_MAX, secret, &text, &len) < 0)
+		return;
+	complaint = sp_check_pem(text);
+	if (complaint)
+		sp_config_fault_in(reader, path, 0, "%s", complaint);
+	else if (add_text(list, count, text) < 0)
+		reader->status = -ENOMEM;
+	explicit_bzero(text, len);
+	free(text);
+}
+
+static void load_tls(struct sp_config_reader *reader)
+{
+	struct sp_config *config = reader->config;
+
+	if (!wants_tls(config))
+		return;
+	load_pem(reader, "tls_certificate_file", config->tls_certificate_file, false,
+		 &config->tls_certificate, &config->tls_certificate_count);
+	load_pem(reader, "tls_key_file", config->tls_key_file, true, &config->tls_key,
+		 &config->tls_key_count);
 }
 
 /* ---- all of it ---- */
@@ -292,6 +334,7 @@ int sp_config_load_as(const char *path, bool with_secrets, bool trusted,
 	if (status == 0 && with_secrets) {
 		reader.config = config;
 		load_keys(&reader);
+		load_tls(&reader);
 		sp_config_faults_sort(faults);
 		config = reader.config;
 		reader.config = NULL;

@@ -301,6 +301,8 @@ void sp_config_free(struct sp_config *config)
 	free(config->pools);
 	for (size_t i = 0; i < config->api_key_count; i++)
 		explicit_bzero(config->api_keys[i], strlen(config->api_keys[i]));
+	for (size_t i = 0; i < config->tls_key_count; i++)
+		explicit_bzero(config->tls_key[i], strlen(config->tls_key[i]));
 	sp_config_scope_done(&sp_schema_scopes[SP_SCHEMA_GLOBAL], config);
 	free(config);
 }

@@ -124,6 +124,7 @@ const char *sp_check_host_id(const char *text);
 const char *sp_check_prefix(const char *text);
 const char *sp_check_redis_user(const char *text);
 const char *sp_check_api_key(const char *text);
+const char *sp_check_pem(const char *text);
 const char *sp_check_digest(const char *text);
 /* Of a valid address: does it leave the machine, is it TCP, is it TLS? */
 bool sp_listen_is_tcp(const char *address);

@@ -189,6 +189,13 @@ const char *sp_check_api_key(const char *text)
 	return NULL;
 }
 
+const char *sp_check_pem(const char *text)
+{
+	if (!strstr(text, "-----BEGIN "))
+		return "holds nothing in PEM format";
+	return strlen(text) > SP_CONFIG_PEM_MAX ? "must have at most 65536 bytes" : NULL;
+}
+
 const char *sp_check_digest(const char *text)
 {
 	if (*text == '\0')

@@ -559,7 +559,8 @@ static void check_names(struct sp_config_reader *reader, const struct sp_schema_
 			 !is_redacted(key, value) && json_array_size(value) > 0)
 			sp_config_fault_key(reader, name,
 					    "secrets do not belong here: name their file in "
-					    "'api_keys_file'");
+					    "'%s_file'",
+					    name);
 	}
 }
 

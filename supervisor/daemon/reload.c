@@ -14,6 +14,7 @@
 #include "pool/base/fd.h"
 
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -152,6 +153,19 @@ int config_read(int fd, struct config_ref **ret_config, struct sp_err *err)
 	return *ret_config ? 0 : sp_err_set(err, -ENOMEM, "configuration");
 }
 
+static int check_tls(const struct sp_config *config, struct sp_err *err)
+{
+	struct gnutls_certificate_credentials_st *credentials;
+	int status;
+
+	if (config->tls_certificate_count == 0)
+		return 0;
+	status = sp_service_tls_credentials(config, &credentials, err);
+	if (status == 0)
+		gnutls_certificate_free_credentials(credentials);
+	return status;
+}
+
 static int check(struct reload *reload, struct sp_err *err)
 {
 	const struct sp_config *old = reload->service->config->config;
@@ -168,7 +182,7 @@ static int check(struct reload *reload, struct sp_err *err)
 		if (status < 0)
 			return sp_err_wrap(err, status, "pool '%s'", policy.name);
 	}
-	return 0;
+	return check_tls(new, err);
 }
 
 /* Everything that needs memory is made before anything changes. */

@@ -15,6 +15,7 @@
 struct sp_service;
 struct sp_exec;
 struct sp_metrics;
+struct gnutls_certificate_credentials_st;
 
 #define SP_BINDS_MAX           32u
 #define SP_EXEC_TIMEOUT_MAX_MS (7 * 24 * 3600 * SP_MS_PER_S)
@@ -245,6 +246,11 @@ const struct sp_config *sp_service_config(const struct sp_service *service);
 /* All pools started and at least one dispensable or full; reason (borrowed) says what is missing.
  */
 bool sp_service_ready(const struct sp_service *service, const char **ret_reason);
+/* What tls:// addresses of the configuration present; for gnutls_certificate_free_credentials().
+ * -EINVAL with GnuTLS's reason, which names both files. */
+int sp_service_tls_credentials(const struct sp_config *config,
+			       struct gnutls_certificate_credentials_st **ret_credentials,
+			       struct sp_err *err);
 /* Ask for a reload, as SIGHUP does; all or nothing. */
 int sp_service_reload(struct sp_service *service, const struct sp_caller *caller,
 		      void (*cb)(void *arg, const struct sp_err *err), void *arg,

@@ -208,13 +208,80 @@ class Tls(Case):
         wait_until(lambda: t.fd_count(self.daemon.pid) <= self.quiet + 2, 5, "all are gone")
 
 
+class Reload(Case):
+    """Certificate and key belong to root alone, and the daemon does not open them itself."""
+
+    def setUp(self):
+        reason = needs_root() or needs_programs()
+        if reason:
+            self.skipTest(reason)
+        self.daemon = Daemon({"pools": {"default": {"max_idle": 0}}})
+        self.addCleanup(self.daemon.remove)
+        self.addCleanup(self.daemon.kill)
+        self.directory = self.daemon.directory
+        self.port = free_port()
+        self.write()
+        self.daemon.write_config({
+            "listen": [f"unix://{self.daemon.socket_path}", f"tls://127.0.0.1:{self.port}"],
+            "tls_certificate_file": f"{self.directory}/cert.pem",
+            "tls_key_file": f"{self.directory}/key.pem", "insecure": True})
+        self.daemon.start()
+
+    def write(self):
+        make_certificate(self.directory)
+        for name in ("cert.pem", "key.pem"):
+            os.chmod(f"{self.directory}/{name}", 0o600)
+
+    def presented(self):
+        text = ssl.get_server_certificate(("127.0.0.1", self.port), timeout=10 * t.SLOW_FACTOR)
+        return ssl.PEM_cert_to_DER_cert(text)
+
+    def on_disk(self):
+        return ssl.PEM_cert_to_DER_cert(t.read_text(f"{self.directory}/cert.pem"))
+
+    def test_a_new_certificate_is_presented_after_a_reload_and_old_connections_go_on(self):
+        first = self.on_disk()
+        context = ssl.create_default_context(cafile=f"{self.directory}/cert.pem")
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=20 * t.SLOW_FACTOR)
+        with context.wrap_socket(raw, server_hostname="localhost") as old:
+            self.write()
+            self.assertEqual(self.presented(), first, "nothing changes without a reload")
+            self.daemon.cli("reload", check=True)
+            self.assertNotEqual(self.on_disk(), first)
+            self.assertEqual(self.presented(), self.on_disk())
+            old.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertIn(b"200 OK", old.recv(4096))
+        self.daemon.stop()
+
+    def test_a_key_of_another_certificate_refuses_the_reload(self):
+        first = self.on_disk()
+        key = t.read_text(f"{self.directory}/key.pem")
+        self.write()
+        with open(f"{self.directory}/key.pem", "w", encoding="ascii") as file:
+            file.write(key)
+        done = self.daemon.cli("reload")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"key.pem", done.stderr)
+        self.assertEqual(self.presented(), first)
+
+    def test_neither_is_shown(self):
+        text = self.daemon.request("GET", "/v1/config").body
+        self.assertIn(b"tls_key_file", text)
+        self.assertNotIn(b"BEGIN", text)
+
+    def test_a_key_for_everybody_is_refused(self):
+        os.chmod(f"{self.directory}/key.pem", 0o644)
+        done = self.daemon.cli("reload")
+        self.assertIn(b"readable by everybody", done.stderr)
+
+
 class Files(Case):
     def test_bad_certificates_name_the_file(self):
         reason = needs_root() or needs_programs()
         if reason:
             self.skipTest(reason)
         for cert, key, word in (("missing", "key.pem", "missing"), ("cert.pem", "missing", "missing"),
-                                ("key.pem", "cert.pem", "key.pem"), ("cert.pem", "other.pem", "")):
+                                ("key.pem", "cert.pem", "cert.pem"), ("cert.pem", "other.pem", "")):
             daemon = Daemon({"pools": {"default": {"max_idle": 0}}})
             directory = daemon.directory
             make_certificate(directory)

@@ -396,6 +396,58 @@ Test(config_files, keys_are_read_only_when_secrets_are_wanted)
 	load_bad(true, false, -EINVAL, "/nonexistent/keys: cannot be opened");
 }
 
+static void use_pem(const char *listen, const char *certificate, size_t key_len)
+{
+	char *key = calloc(1, key_len + 1);
+	char path[128];
+	char text[512];
+
+	memset(key, '\n', key_len);
+	memcpy(key, "-----BEGIN ", strlen("-----BEGIN "));
+	snprintf(text, sizeof(text),
+		 "{\"listen\": [\"%s\"], \"api_keys_file\": \"%s/keys\", "
+		 "\"tls_certificate_file\": \"%s/cert\", \"tls_key_file\": \"%s/key\"}",
+		 listen, directory, directory, directory);
+	write_file(main_file, text);
+	snprintf(path, sizeof(path), "%s/keys", directory);
+	write_mode(path, "0123456789abcdef", 16, 0600);
+	snprintf(path, sizeof(path), "%s/cert", directory);
+	write_file(path, certificate);
+	snprintf(path, sizeof(path), "%s/key", directory);
+	write_mode(path, key, key_len, 0600);
+	free(key);
+}
+
+Test(config_files, a_key_of_64_kib_is_read_and_one_byte_more_is_not)
+{
+	struct sp_config *config;
+
+	use_pem("tls://127.0.0.1:1", "-----BEGIN C", SP_CONFIG_PEM_MAX);
+	config = load_good(true);
+	cr_assert(config->tls_certificate_count == 1 && config->tls_key_count == 1);
+	cr_assert_str_eq(config->tls_certificate[0], "-----BEGIN C");
+	cr_assert(strlen(config->tls_key[0]) == SP_CONFIG_PEM_MAX);
+	sp_config_free(config);
+	use_pem("tls://127.0.0.1:1", "-----BEGIN C", SP_CONFIG_PEM_MAX + 1);
+	load_bad(true, false, -EINVAL, "/key: larger than 65536 bytes");
+}
+
+Test(config_files, a_certificate_that_is_none_is_refused)
+{
+	use_pem("tls://127.0.0.1:1", "DER", 20);
+	load_bad(true, false, -EINVAL, "/cert: holds nothing in PEM format");
+}
+
+Test(config_files, without_a_tls_address_no_certificate_is_read)
+{
+	struct sp_config *config;
+
+	use_pem("tcp://127.0.0.1:1", "DER", 20);
+	config = load_good(true);
+	cr_assert(config->tls_certificate_count == 0 && config->tls_key_count == 0);
+	sp_config_free(config);
+}
+
 Test(config_files, keys_that_everybody_can_read_are_refused)
 {
 	use_keys("0123456789abcdef\n", 0644);
