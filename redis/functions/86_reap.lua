@@ -51,6 +51,17 @@ prepare[#prepare + 1] = function()
 		waiters.oldest(p, function() return false end)
 	end
 
+	-- Hosts of the round that are lost: an acquire would do the same, if one came.
+	local function leave_round(p, budget)
+		local round = key(p, 'hosts:idle')
+		for _, host in ipairs(call(p, 'ZRANGE', round, 0, STEP - 1)) do
+			if not call(p, 'HGET', key(p, 'hosts'), host) then
+				call(p, 'ZREM', round, host)
+				budget.left = budget.left - 1
+			end
+		end
+	end
+
 	-- ---- the walk ----
 
 	local function index_lease(p, lease)
@@ -123,6 +134,7 @@ prepare[#prepare + 1] = function()
 		forget_hosts(p, budget)
 		forget_leases(p, budget)
 		forget_tickets(p, budget)
+		leave_round(p, budget)
 		walk(p, budget)
 		return {'OK', v.limit - budget.left}
 	end)
