@@ -89,6 +89,7 @@ int launcher_hello(int socket_fd, int timeout_ms, int *ret_fd, struct sp_err *er
 	const struct sp_launcher_hello hello = {
 		.header = {.type = SP_LAUNCHER_HELLO, .request = 1},
 		.version = SP_LAUNCHER_PROTOCOL_VERSION,
+		.build_id = SP_BUILD_ID,
 	};
 	struct pollfd waited = {.fd = socket_fd, .events = POLLIN};
 	struct sp_launcher_answer answer;

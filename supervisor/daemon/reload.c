@@ -328,6 +328,9 @@ int config_answer_check(const struct sp_launcher_answer *answer, const int *fds,
 
 	if (answer->header.type == SP_LAUNCHER_CONFIG && answer->status == 0 && fd_count == 1)
 		return 0;
+	if (strcmp(answer->stage, "hello") == 0)
+		return sp_err_code(err, SP_CODE_INTERNAL, status,
+				   "the launcher refuses to serve: %s", answer->text);
 	(void)sp_err_code(err, SP_CODE_CONFIG_INVALID, status,
 			  "the configuration was refused: %s %s", answer->stage, answer->text);
 	if (answer->header.type == SP_LAUNCHER_CONFIG && fd_count == 1)

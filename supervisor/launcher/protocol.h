@@ -56,6 +56,7 @@ struct sp_launcher_hello {
 	struct sp_launcher_header header;
 	uint32_t version;
 	uint32_t reserved;
+	uint64_t build_id; /* SP_BUILD_ID of both programs, else ERROR ESTALE */
 };
 
 struct sp_launcher_create {

@@ -18,6 +18,7 @@
 #include "pool/base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -145,6 +146,16 @@ static void handle_hello(struct sp_launcher *launcher, const union record *recor
 	if (record->hello.version != SP_LAUNCHER_PROTOCOL_VERSION) {
 		sp_launcher_fail(launcher, record->header.request, -EPROTONOSUPPORT, "hello",
 				 "protocol version");
+		return;
+	}
+	if (record->hello.build_id != SP_BUILD_ID) {
+		char text[SP_LAUNCHER_TEXT_MAX];
+
+		(void)snprintf(text, sizeof(text),
+			       "sandpoold is of build %016" PRIx64 ", sandpool-launcher of build "
+			       "%016" PRIx64 ": install programs of one build",
+			       record->hello.build_id, (uint64_t)SP_BUILD_ID);
+		sp_launcher_fail(launcher, record->header.request, -ESTALE, "hello", text);
 		return;
 	}
 	launcher->greeted = true;

@@ -9,6 +9,7 @@
 #include "supervisor/launcher/table.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -281,7 +282,11 @@ static int check_header(struct check *check)
 	if (table->version != SP_TABLE_VERSION)
 		return bad(check, "version");
 	if (table->build_id != SP_BUILD_ID)
-		return bad(check, "build_id");
+		return sp_err_code(check->err, SP_CODE_CONFIG_INVALID, -EINVAL,
+				   "table: %s: bad 'build_id': sandpool-compile is of build "
+				   "%016" PRIx64 ", sandpool-launcher of build %016" PRIx64
+				   ": install programs of one build, then restart",
+				   check->where, table->build_id, (uint64_t)SP_BUILD_ID);
 	if (table->file_size != check->size)
 		return bad(check, "file_size");
 	if (table->reserved != 0)

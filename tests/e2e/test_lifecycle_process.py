@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -185,6 +187,25 @@ class Process(Case):
                                     extra_groups=[], capture_output=True, check=False)
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(b"PermissionError", result.stderr)
+
+    def test_programs_of_two_builds_name_both(self):
+        version = subprocess.run([t.BIN / "sandpoold", "--version"], capture_output=True, check=True)
+        ours = re.search(rb"build ([0-9a-f]{16})", version.stdout).group(1).decode()
+        theirs = f"{int(ours, 16) ^ 1:016x}"
+        # As after an upgrade that replaced one program and not the other.
+        for name, words in (("sandpool-launcher", ("sandpoold is of build " + ours, theirs)),
+                            ("sandpool-compile", (f"sandpool-compile is of build {theirs}", ours))):
+            with self.subTest(program=name):
+                daemon = self.daemon()
+                shutil.copytree(t.BIN, f"{daemon.directory}/bin")
+                program = pathlib.Path(f"{daemon.directory}/bin/{name}")
+                program.write_bytes(program.read_bytes().replace(
+                    int(ours, 16).to_bytes(8, "little"), int(theirs, 16).to_bytes(8, "little")))
+                daemon.prefix = ["/bin/sh", "-c", "shift; exec \"$0\" \"$@\"",
+                                 f"{daemon.directory}/bin/sandpoold"]
+                log = self.failing_start(daemon)
+                for word in words:
+                    self.assertIn(word, log)
 
     def test_two_hundred_cycles_with_interrupts_leave_no_cgroup_b063(self):
         for _ in range(4):

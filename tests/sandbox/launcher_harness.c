@@ -254,6 +254,7 @@ uint64_t play_hello(struct play *play)
 	struct sp_launcher_hello hello = {
 		.header.type = SP_LAUNCHER_HELLO,
 		.version = SP_LAUNCHER_PROTOCOL_VERSION,
+		.build_id = SP_BUILD_ID,
 	};
 
 	return play_send(play, &hello, sizeof(hello));

@@ -216,7 +216,9 @@ Test(launcher_protocol, says_hello_first_and_once)
 	struct play_answer answer;
 	struct sp_table *table = play_table(&play, 1);
 	struct play_sandbox sandbox;
-	struct sp_launcher_hello hello = {.header.type = SP_LAUNCHER_HELLO, .version = 99};
+	char ids[128];
+	struct sp_launcher_hello hello = {
+		.header.type = SP_LAUNCHER_HELLO, .version = 99, .build_id = SP_BUILD_ID};
 
 	play_write_table(&play, table);
 	play_exec(&play);
@@ -224,6 +226,12 @@ Test(launcher_protocol, says_hello_first_and_once)
 	play_expect_failure(&play, play_command(&play, SP_LAUNCHER_RELOAD, 0, 0, 0), -EBADMSG,
 			    NULL);
 	play_expect_failure(&play, play_send(&play, &hello, sizeof(hello)), -EPROTONOSUPPORT, NULL);
+	hello.version = SP_LAUNCHER_PROTOCOL_VERSION;
+	hello.build_id = 0xabc;
+	play_expect_failure(&play, play_send(&play, &hello, sizeof(hello)), -ESTALE, &answer);
+	snprintf(ids, sizeof(ids), "build %016x, sandpool-launcher of build %016llx", 0xabc,
+		 (unsigned long long)SP_BUILD_ID);
+	cr_assert_not_null(strstr(answer.record.text, ids), "%s", answer.record.text);
 	play_expect(&play, SP_LAUNCHER_CONFIG, play_hello(&play), &answer);
 	cr_assert(answer.record.status == 0);
 	play_close(&answer);
