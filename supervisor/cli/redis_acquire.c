@@ -443,7 +443,7 @@ static int draw_again(struct hunt *hunt, const struct sp_cli_reply *reply, struc
 static int try_one(struct hunt *hunt, struct sp_cli_answer *answer, struct sp_err *err)
 {
 	struct sp_cli_reply reply = {0};
-	struct sp_cli_grant grant;
+	struct sp_cli_grant grant = {.id = ""};
 	int status = ask(hunt, &reply, err);
 
 	if (status == 0 && sp_cli_reply_is(&reply, "WAIT"))

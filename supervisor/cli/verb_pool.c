@@ -181,8 +181,8 @@ static int resize_in_daemon(struct sp_cli *cli, const char *name, long max_idle,
 
 static int resize(struct sp_cli *cli, const char *name, struct sp_err *err)
 {
-	long max_idle;
-	long max_total;
+	long max_idle = -1;
+	long max_total = -1;
 	int status = read_count(cli, OPTION_MAX_IDLE, &max_idle, err);
 
 	if (status == 0)

@@ -94,6 +94,5 @@ Test(cli_flatten, a_lease_id_is_the_hex_sha256_of_the_secret)
 
 	read_reply("+\r\n", 3);
 	cr_assert_eq(sp_cli_lease_id("abc", lease), 0);
-	cr_assert_str_eq(lease,
-			 "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	cr_assert_str_eq(lease, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }

@@ -269,6 +269,7 @@ int sp_cli_tls_open(int *fd, const char *host, const char *ca_file, int64_t time
 
 	if (status < 0)
 		return status;
+	sp_assert(relay);
 	relay->server = sp_take_fd(fd);
 	status = handshake(relay, host, timeout_ms, err);
 	if (status == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
