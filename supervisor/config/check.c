@@ -131,6 +131,16 @@ static int find_account(const char *user, uint32_t *ret_uid, uint32_t *ret_gid)
 	return status;
 }
 
+/* Then its programs are operators on the Unix socket, and may stop the daemon. */
+static bool is_daemons_user(const struct sp_config *config, uint32_t uid)
+{
+	uint32_t daemon_uid;
+	uint32_t daemon_gid;
+
+	return config->user && config->user[0] != '\0' &&
+	       find_account(config->user, &daemon_uid, &daemon_gid) == 0 && daemon_uid == uid;
+}
+
 static void check_direct_user(struct sp_config_reader *reader, struct sp_config_pool *pool)
 {
 	int status;
@@ -149,6 +159,11 @@ static void check_direct_user(struct sp_config_reader *reader, struct sp_config_
 		sp_config_fault_key(
 			reader, "direct_user",
 			"'%s' is root or has root's group; a direct pool isolates nothing",
+			pool->direct_user);
+	else if (!global_bad(reader, "user") && is_daemons_user(reader->config, pool->direct_uid))
+		sp_config_fault_key(
+			reader, "direct_user",
+			"'%s' is the daemon's own 'user': its programs would command the daemon",
 			pool->direct_user);
 }
 

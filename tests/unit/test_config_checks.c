@@ -76,6 +76,9 @@ Test(config_checks, dangerous_choices_need_their_switch)
 	fault_has("{\"allow_direct\": true, \"pools\": {\"p\": {\"backend\": \"direct\", "
 		  "\"direct_user\": \"no-such-user-here\"}}}",
 		  "no such account");
+	fault_has("{\"allow_direct\": true, \"user\": \"daemon\", \"pools\": {\"p\": {\"backend\": "
+		  "\"direct\", \"direct_user\": \"1\"}}}",
+		  "the daemon's own 'user'");
 	pool_fault_has("\"direct_user\": \"nobody\"", "has no effect");
 }
 
