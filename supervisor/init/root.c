@@ -114,27 +114,32 @@ static int make_scratch(struct builder *builder)
 	return 0;
 }
 
-/* Attach a mount at a target that is made where it is missing. */
-static int attach_at(struct builder *builder, int mount_fd, const char *target)
+/* Attach a mount at a target that is made where it is missing. Right below the root that is done by
+ * name: the skeleton is ours, and nothing is followed. */
+static int attach_at(struct builder *builder, int mount_fd, const char *target, bool is_file)
 {
 	SP_AUTO_CLOSE int target_fd = -1;
-	struct stat info;
 
-	if (fstat(mount_fd, &info) != 0)
-		return -errno;
-	target_fd = sp_mount_point(builder->root_fd, target, !S_ISDIR(info.st_mode));
-	if (target_fd < 0)
-		return target_fd;
-	return sp_mount_attach(mount_fd, target_fd);
+	if (strrchr(target, '/') == target) {
+		int status = sp_mount_make(builder->root_fd, target + 1, is_file);
+
+		return status < 0 ? status
+				  : sp_mount_attach_at(mount_fd, builder->root_fd, target + 1);
+	}
+	target_fd = sp_mount_point(builder->root_fd, target, is_file);
+	return target_fd < 0 ? target_fd : sp_mount_attach(mount_fd, target_fd);
 }
 
 static int apply_bind(struct builder *builder, const struct sp_table_mount *mount,
 		      const char *source)
 {
 	SP_AUTO_CLOSE int mount_fd = sp_mount_clone(AT_FDCWD, source, true);
+	struct stat info;
 
 	if (mount_fd < 0)
 		return mount_fd;
+	if (fstat(mount_fd, &info) != 0)
+		return -errno;
 	if ((mount->flags & SP_MOUNT_F_NOEXEC) != 0) {
 		int status = sp_sys_mount_setattr(mount_fd, "", AT_EMPTY_PATH | AT_RECURSIVE,
 						  MOUNT_ATTR_NOEXEC, 0, 0, -1);
@@ -142,7 +147,7 @@ static int apply_bind(struct builder *builder, const struct sp_table_mount *moun
 		if (status < 0)
 			return status;
 	}
-	return attach_at(builder, mount_fd, mount->target);
+	return attach_at(builder, mount_fd, mount->target, !S_ISDIR(info.st_mode));
 }
 
 static int apply_dir(struct builder *builder, const struct sp_table_mount *mount)
@@ -201,7 +206,7 @@ static int apply_writable(struct builder *builder, const struct sp_table_mount *
 		if (status < 0)
 			return status;
 	}
-	return attach_at(builder, mount_fd, mount->target);
+	return attach_at(builder, mount_fd, mount->target, false);
 }
 
 /* Cover what target_fd names by an empty file or directory. */
@@ -226,26 +231,41 @@ static int apply_hide(struct builder *builder, const struct sp_table_mount *moun
 	return target_fd < 0 ? target_fd : cover(target_fd);
 }
 
-/* What is not there in this kernel needs no mask. */
-static int mask_proc(int proc_fd)
+static int mask(int proc_fd, const char *cover_path, const char *const *names, size_t count)
 {
-	static const char *const hidden[] = {
-		"acpi",        "asound", "config.gz",     "interrupts", "kallsyms",
-		"kcore",       "keys",   "key-users",     "kmsg",       "latency_stats",
-		"sched_debug", "scsi",   "sysrq-trigger", "timer_list", "timer_stats",
-	};
+	SP_AUTO_CLOSE int mount_fd = -1;
 
-	for (size_t i = 0; i < SP_ARRAY_SIZE(hidden); i++) {
-		SP_AUTO_CLOSE int target_fd = sp_mount_step(proc_fd, hidden[i]);
+	for (size_t i = 0; i < count; i++) {
 		int status;
 
-		if (target_fd == -ENOENT)
-			continue;
-		status = target_fd < 0 ? target_fd : cover(target_fd);
+		if (mount_fd < 0)
+			mount_fd = sp_mount_clone(AT_FDCWD, cover_path, false);
+		if (mount_fd < 0)
+			return mount_fd;
+		status = sp_mount_attach_at(mount_fd, proc_fd, names[i]);
+		if (status == -ENOENT)
+			continue; /* the next one's */
 		if (status < 0)
 			return status;
+		sp_fd_close(&mount_fd);
 	}
 	return 0;
+}
+
+/* What is not there in this kernel needs no mask. The names are the kernel's own, none is a
+ * symlink. */
+static int mask_proc(int proc_fd)
+{
+	static const char *const directories[] = {"acpi", "asound", "scsi"};
+	static const char *const files[] = {
+		"config.gz",   "interrupts",    "kallsyms",   "kcore",
+		"keys",        "key-users",     "kmsg",       "latency_stats",
+		"sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
+	};
+	int status = mask(proc_fd, SOURCE_EMPTY "dir", directories, SP_ARRAY_SIZE(directories));
+
+	return status < 0 ? status
+			  : mask(proc_fd, SOURCE_EMPTY "file", files, SP_ARRAY_SIZE(files));
 }
 
 /* pressure: anybody may write a trigger into it, which the host's kernel then evaluates. */
@@ -254,21 +274,17 @@ static int protect_proc(int proc_fd)
 	static const char *const read_only[] = {"bus", "driver", "fs", "irq", "pressure", "sys"};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(read_only); i++) {
-		SP_AUTO_CLOSE int target_fd = sp_mount_step(proc_fd, read_only[i]);
-		SP_AUTO_CLOSE int mount_fd = -1;
+		SP_AUTO_CLOSE int mount_fd = sp_mount_clone(proc_fd, read_only[i], false);
 		int status;
 
-		if (target_fd == -ENOENT)
+		if (mount_fd == -ENOENT)
 			continue;
-		if (target_fd < 0)
-			return target_fd;
-		mount_fd = sp_mount_clone(target_fd, "", false);
 		if (mount_fd < 0)
 			return mount_fd;
 		status = sp_sys_mount_setattr(mount_fd, "", AT_EMPTY_PATH, MOUNT_ATTR_RDONLY, 0, 0,
 					      -1);
 		if (status == 0)
-			status = sp_mount_attach(mount_fd, target_fd);
+			status = sp_mount_attach_at(mount_fd, proc_fd, read_only[i]);
 		if (status < 0)
 			return status;
 	}
@@ -308,7 +324,7 @@ static int apply_proc(struct builder *builder, const struct sp_table_mount *moun
 
 	if (proc_fd < 0)
 		return proc_fd;
-	status = attach_at(builder, proc_fd, mount->target);
+	status = attach_at(builder, proc_fd, mount->target, false);
 	if (status == 0 && builder->init->proc_fd < 0)
 		status = keep_proc(builder, proc_fd);
 	if (status == 0)

@@ -60,6 +60,13 @@ int sp_mount_attach(int mount_fd, int target_fd)
 	return 0;
 }
 
+int sp_mount_attach_at(int mount_fd, int dir_fd, const char *name)
+{
+	if (move_mount(mount_fd, "", dir_fd, name, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+		return -errno;
+	return 0;
+}
+
 int sp_mount_resolve(int root_fd, const char *path)
 {
 	return sp_sys_openat2(root_fd, path, O_PATH, 0, RESOLVE_INSIDE);

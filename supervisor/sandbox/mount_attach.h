@@ -29,6 +29,10 @@ int sp_mount_clone(int dir_fd, const char *path, bool recursive);
 /* Attach a detached mount on top of what target_fd (O_PATH) names. 0 or negative errno. */
 int sp_mount_attach(int mount_fd, int target_fd);
 
+/* The same on one component below an O_PATH directory, with nothing followed. -ENOENT, -EINVAL (a
+ * directory on something else, or the reverse). */
+int sp_mount_attach_at(int mount_fd, int dir_fd, const char *name);
+
 /* An O_PATH descriptor of `path` (absolute or relative) taken from root_fd as its root.
  * -ENOENT, -ENOTDIR, -ELOOP (a symlink). */
 int sp_mount_resolve(int root_fd, const char *path);
