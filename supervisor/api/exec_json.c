@@ -283,6 +283,7 @@ static int read_start(struct sp_start_body *body, unsigned int flags, const char
 		{"merge_stderr", SP_MEMBER_BOOLEAN, &said.merge_stderr, 0, 0},
 	};
 	const struct sp_member of_stream = {"stdin", SP_MEMBER_BOOLEAN, &said.stdin_open, 0, 0};
+	const struct sp_member of_held = {"release", SP_MEMBER_BOOLEAN, &body->release, 0, 0};
 	const struct sp_member of_plain = {"stdin_text", SP_MEMBER_TEXT, &body->stdin_text, 0, 0};
 	const struct sp_member of_run[] = {
 		{"policy", SP_MEMBER_TEXT, &run.policy, 0, 0},
@@ -300,6 +301,8 @@ static int read_start(struct sp_start_body *body, unsigned int flags, const char
 	if (flags & SP_START_RUN) {
 		memcpy(&members[count], of_run, sizeof(of_run));
 		count += SP_ARRAY_SIZE(of_run);
+	} else if (!(flags & SP_START_PLAIN)) {
+		members[count++] = of_held;
 	}
 	status = sp_body_read(body->root, "", members, count, err);
 	if (status == 0)

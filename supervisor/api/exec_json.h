@@ -32,6 +32,7 @@ struct sp_start_body {
 	struct sp_exec_spec spec;
 	const char *stdin_text; /* PLAIN; NULL if absent */
 	size_t stdin_text_len;
+	bool release; /* stream in a held sandbox: with the stream's end that of the sandbox */
 	struct sp_service_acquire acquire;
 	struct sp_bind_request binds[SP_BINDS_MAX];
 	const char **argv; /* owned arrays */

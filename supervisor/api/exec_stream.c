@@ -50,6 +50,7 @@ struct sp_api_stream {
 	int poll_events;
 	enum stream_state state;
 
+	bool release; /* of the sandbox when we close */
 	bool run; /* every START acquires a sandbox of pool `name`; else runs in sandbox `name` */
 	char name[SP_POOL_NAME_MAX + 1];
 	char pool[SP_POOL_NAME_MAX + 1];
@@ -110,6 +111,9 @@ static void stream_close(struct sp_api_stream *stream)
 	uv_close((uv_handle_t *)&stream->poll, on_poll_closed);
 	if (exec)
 		sp_exec_cancel(exec);
+	/* It may have ended before, or been released: there is nobody left to tell. */
+	if (stream->release)
+		(void)sp_service_release(stream->api->service, &stream->caller, stream->name, NULL);
 }
 
 /* ---- writing ---- */
@@ -380,6 +384,7 @@ static int start_exec(struct sp_api_stream *stream, const struct sp_frame *frame
 				       &stream_events, stream, &stream->exec, err);
 	if (status == 0)
 		stream->stdin_open = body.spec.stdin_open;
+	stream->release |= status == 0 && body.release;
 	sp_start_body_done(&body);
 	return status;
 }

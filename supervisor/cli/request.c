@@ -258,6 +258,10 @@ int sp_cli_write_start(struct sp_cli_json *json, const struct sp_cli_args *args,
 		sp_cli_json_key(json, "stdin");
 		sp_cli_json_bool(json, true);
 	}
+	if (command->release) {
+		sp_cli_json_key(json, "release");
+		sp_cli_json_bool(json, true);
+	}
 	if (command->tty) {
 		sp_cli_json_key(json, "tty");
 		sp_cli_json_open(json, '{');

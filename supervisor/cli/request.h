@@ -32,6 +32,7 @@ struct sp_cli_command {
 	size_t argc;
 	bool stdin_open;
 	bool tty;
+	bool release;           /* the sandbox, when the stream closes */
 	uint16_t rows, columns; /* with tty */
 };
 

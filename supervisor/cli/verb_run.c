@@ -311,7 +311,7 @@ static int upload(struct step_run *run, struct sp_err *err)
 	char *argv[] = {(char[]){"/bin/sh"}, (char[]){"-c"},
 			(char[]){"cat >\"$1\" && chmod 755 \"$1\""}, (char[]){"sh"}, run->path};
 	struct sp_cli_command command = {
-		.argv = argv, .argc = SP_ARRAY_SIZE(argv), .stdin_open = true};
+		.argv = argv, .argc = SP_ARRAY_SIZE(argv), .stdin_open = true, .release = true};
 	static const struct sp_cli_args no_options;
 	struct sp_cli_stream *stream = &run->session->stream;
 	struct sp_cli_json json;
@@ -366,8 +366,10 @@ static int carry_command(struct step_run *run, struct sp_err *err)
 	struct sp_cli_command command = sp_cli_session_command(session, run->argv, run->argc);
 	struct sp_buf target;
 	struct sp_buf frame;
-	int status = write_frame(session, &command, false, &frame, err);
+	int status;
 
+	command.release = true; /* also when we are killed */
+	status = write_frame(session, &command, false, &frame, err);
 	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
 	if (status == 0 && run->fd >= 0) {
 		status = sp_cli_stream_start(&session->stream, &frame, err);

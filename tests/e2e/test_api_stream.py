@@ -357,6 +357,24 @@ class Stream(SandpoolCase):
         wait_until(lambda: sandbox not in [item["id"] for item in self.daemon.sandboxes()], 10,
                    "the sandbox is gone")
 
+    def test_a_stream_that_was_told_to_releases_its_sandbox(self):
+        with self.box.stream() as stream:
+            self.assertExited(stream.run(argv=["/bin/true"], release=True))
+            self.assertExited(stream.run(argv=["/bin/true"]))  # once said it stays
+            self.assertEqual(self.box.inspect()["state"], "leased")
+        wait_until(lambda: self.box.id not in
+                   [box["id"] for box in self.daemon.sandboxes() if box["state"] == "leased"], 5,
+                   "the release")
+        with self.refused("LEASE_ENDED"):
+            self.box.run("/bin/true")
+
+    def test_a_start_that_was_refused_releases_nothing(self):
+        with self.box.stream() as stream:
+            stream.start(argv=[], release=True)
+            with self.assertRaises(ApiError):
+                stream.started()
+        self.assertExited(self.box.run("/bin/true"))
+
     def test_leaving_while_it_waits_for_a_sandbox(self):
         for _ in range(20):
             with self.daemon.run_stream("full") as stream:

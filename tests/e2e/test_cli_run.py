@@ -98,6 +98,19 @@ class Streams(CliCase):
                               input=b"a\nb\nc\n", capture_output=True, timeout=20, check=False)
         self.assertEqual(done.stdout, b"a\nb\nc\n")
 
+    def test_sigkill_of_the_client_releases_the_sandbox(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+            script.write("echo up; sleep 1000")
+            script.flush()
+            for words in (["/bin/sh", "-c", "echo up; sleep 1000"],
+                          ["--file", script.name, "/bin/sh"]):
+                with self.subTest(words=words):
+                    process = self.popen("run", *([] if words[0] == "--file" else ["--"]), *words)
+                    self.assertEqual(process.stdout.readline(), b"up\n")
+                    process.kill()
+                    process.communicate()
+                    self.assertNothingLeased()
+
     def test_a_reader_that_leaves_ends_everything(self):
         process = self.popen("run", "yes")
         process.stdout.read(1000)

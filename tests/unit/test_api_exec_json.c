@@ -57,6 +57,24 @@ Test(api_exec_json, start_has_quiet_defaults)
 	sp_start_body_done(&body);
 }
 
+Test(api_exec_json, release_is_for_the_stream_of_a_held_sandbox)
+{
+	static const unsigned int others[] = {SP_START_RUN, SP_START_PLAIN,
+					      SP_START_RUN | SP_START_PLAIN};
+	const char *text = "{\"argv\": [\"a\"], \"release\": true}";
+	char message[SP_ERR_MESSAGE_MAX];
+	struct sp_start_body body;
+
+	cr_assert(start(text, 0, &body, NULL) == 0 && body.release);
+	sp_start_body_done(&body);
+	cr_assert(start("{\"argv\": [\"a\"]}", 0, &body, NULL) == 0 && !body.release);
+	sp_start_body_done(&body);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(others); i++) {
+		cr_assert(start(text, others[i], &body, message) == -EINVAL);
+		cr_assert_not_null(strstr(message, "'release'"), "%s", message);
+	}
+}
+
 Test(api_exec_json, shell_is_bin_sh)
 {
 	struct sp_start_body body;
