@@ -138,12 +138,10 @@ static void on_info(void *arg, enum sp_redis_outcome outcome, const redisReply *
 	uint64_t build;
 
 	SP_UNUSED(outcome);
-	if (!ensure->library) {
-		ensure_done(ensure, NULL);
-	} else if (sp_redis_error_of(reply) == SP_REDIS_ERROR_NO_FUNCTION) {
+	if (ensure->library && sp_redis_error_of(reply) == SP_REDIS_ERROR_NO_FUNCTION) {
 		ensure->older = false;
 		load(ensure);
-	} else if (err) {
+	} else if (!ensure->library || err) {
 		ensure_done(ensure, err);
 	} else if (!read_build(reply, &build)) {
 		(void)sp_err_code(&odd, SP_CODE_POOL_STATE_STORE_UNAVAILABLE, -EBADMSG,
@@ -216,20 +214,27 @@ static int send_call(struct call *call, struct sp_err *err)
 			     on_reply, call, err);
 }
 
+static struct call *take_first(struct sp_list *calls)
+{
+	struct sp_list *link = calls->next;
+
+	sp_list_remove(link);
+	sp_assert(calls->next != link);
+	return SP_CONTAINER_OF(link, struct call, link);
+}
+
 /* All that wait are sent again. A callback may free the library: its memory stays until later. */
 static void resend_all(struct sp_redis_library *library)
 {
 	while (!library->freed && !sp_list_empty(&library->waiting)) {
-		struct sp_list *link = library->waiting.next;
+		struct call *call = take_first(&library->waiting);
 
-		sp_list_remove(link);
-		sp_list_append(&library->resending, link);
+		sp_list_append(&library->resending, &call->link);
 	}
 	while (!library->freed && !sp_list_empty(&library->resending)) {
-		struct call *call = SP_CONTAINER_OF(library->resending.next, struct call, link);
+		struct call *call = take_first(&library->resending);
 		struct sp_err err = {0};
 
-		sp_list_remove(&call->link);
 		sp_list_append(&library->sent, &call->link);
 		if (send_call(call, &err) < 0)
 			call_finish(call, SP_REDIS_NOT_SENT, NULL, &err);
@@ -239,7 +244,7 @@ static void resend_all(struct sp_redis_library *library)
 static void fail_waiting(struct sp_redis_library *library, const struct sp_err *why)
 {
 	while (!library->freed && !sp_list_empty(&library->waiting)) {
-		struct call *call = SP_CONTAINER_OF(library->waiting.next, struct call, link);
+		struct call *call = take_first(&library->waiting);
 		char name[SP_REDIS_COMMAND_NAME_MAX];
 		struct sp_err err = {0};
 
@@ -435,12 +440,9 @@ static void on_timer_closed(uv_handle_t *handle)
 
 static void free_calls(struct sp_list *calls)
 {
-	while (!sp_list_empty(calls)) {
-		struct call *call = SP_CONTAINER_OF(calls->next, struct call, link);
-
-		sp_list_remove(&call->link);
-		free(call);
-	}
+	SP_LIST_FOREACH_SAFE (link, following, calls)
+		free(SP_CONTAINER_OF(link, struct call, link));
+	sp_list_init(calls);
 }
 
 void sp_redis_library_free(struct sp_redis_library *library)

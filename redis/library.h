@@ -1,6 +1,6 @@
 /*
- * The function library `sandpool_v1` on the server: loaded when it is missing, replaced when ours is
- * newer, left alone when it is not; and calls into it.
+ * The function library `sandpool_v1` on the server: loaded when it is missing, replaced when ours
+ * is newer, left alone when it is not; and calls into it.
  *
  * A call that meets "Function not found" (a restart without persistence, FUNCTION FLUSH, another
  * master) loads the library and is sent again: the function did not run, so it had no effect. A
@@ -22,8 +22,8 @@ struct sp_redis_library;
 int sp_redis_library_new(struct sp_redis *redis, struct sp_redis_library **ret, struct sp_err *err);
 /* Nothing is answered any more. */
 void sp_redis_library_free(struct sp_redis_library *library);
-/* From the connection's `up`: looks at what is loaded, loads ours if that is older. done comes once;
- * err when it could neither load nor find a usable one. */
+/* From the connection's `up`: looks at what is loaded, loads ours if that is older. done comes
+ * once; err when it could neither load nor find a usable one. */
 int sp_redis_library_ensure(struct sp_redis_library *library,
 			    void (*done)(void *arg, const struct sp_err *err), void *arg);
 

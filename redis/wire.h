@@ -33,9 +33,9 @@
 struct redisReply; /* hiredis */
 struct sp_redis;
 
-#define SP_REDIS_REPLY_MAX    (16u << 20) /* bytes of one reply */
-#define SP_REDIS_PENDING_MAX  1024u       /* commands under way; -EBUSY beyond */
-#define SP_REDIS_COMMAND_MAX  (4u << 20)  /* bytes of one command */
+#define SP_REDIS_REPLY_MAX     (16u << 20) /* bytes of one reply */
+#define SP_REDIS_PENDING_MAX   1024u       /* commands under way; -EBUSY beyond */
+#define SP_REDIS_COMMAND_MAX   (4u << 20)  /* bytes of one command */
 #define SP_REDIS_SENTINELS_MAX 16u
 
 /* Everything is copied. Strings may be NULL where 0 is said. */
@@ -44,21 +44,22 @@ struct sp_redis_options {
 	 * redis+sentinel://host[:26379][,host…]/master-name[/db]   rediss+sentinel://…
 	 * A password in the URL is refused: it would end up in logs and process lists. */
 	const char *url;
-	const char *user;          /* 0: the URL's, else "default" */
-	const char *password_file; /* 0; read anew at each connect, one trailing newline is dropped */
+	const char *user; /* 0: the URL's, else "default" */
+	const char
+		*password_file; /* 0; read anew at each connect, one trailing newline is dropped */
 	const char *sentinel_password_file; /* 0 */
-	const char *ca_file;       /* 0: the system's; TLS only, as the next three */
-	const char *cert_file;     /* 0 */
-	const char *key_file;      /* 0 */
-	const char *server_name;   /* 0: the host of the URL */
-	const char *client_name;   /* 0; CLIENT SETNAME */
-	int64_t connect_timeout_ms; /* 0 = 1 s */
-	int64_t command_timeout_ms; /* 0 = 1 s */
-	int64_t keepalive_ms;       /* 0 = 3 s: a half-open connection is closed within that */
-	int64_t backoff_min_ms;     /* 0 = 50 ms; full jitter between tries, doubling … */
-	int64_t backoff_max_ms;     /* 0 = 2 s: … up to this */
-	bool allow_replica;         /* READY on a replica too (reading only) */
-	uint64_t seed;              /* of the jitter */
+	const char *ca_file;                /* 0: the system's; TLS only, as the next three */
+	const char *cert_file;              /* 0 */
+	const char *key_file;               /* 0 */
+	const char *server_name;            /* 0: the host of the URL */
+	const char *client_name;            /* 0; CLIENT SETNAME */
+	int64_t connect_timeout_ms;         /* 0 = 1 s */
+	int64_t command_timeout_ms;         /* 0 = 1 s */
+	int64_t keepalive_ms;   /* 0 = 3 s: a half-open connection is closed within that */
+	int64_t backoff_min_ms; /* 0 = 50 ms; full jitter between tries, doubling … */
+	int64_t backoff_max_ms; /* 0 = 2 s: … up to this */
+	bool allow_replica;     /* READY on a replica too (reading only) */
+	uint64_t seed;          /* of the jitter */
 };
 
 enum sp_redis_outcome {
@@ -73,7 +74,7 @@ typedef void sp_redis_cb(void *arg, enum sp_redis_outcome outcome, const struct 
 			 const struct sp_err *err);
 
 struct sp_redis_events {
-	void (*up)(void *arg);                            /* READY, each time */
+	void (*up)(void *arg);                             /* READY, each time */
 	void (*down)(void *arg, const struct sp_err *why); /* no longer, or a try failed */
 	void (*message)(void *arg, const char *channel, const char *text, size_t len); /* pub/sub */
 	void (*closed)(void *arg); /* after sp_redis_close(): freed when this returns */
