@@ -9,7 +9,7 @@
  *   once      each daemon start draws an incarnation; a pool's calls carry it and a seq
  *             (store_stream.c)
  *   whole     a call that finds its predecessors missing is answered RESYNC, and all is told anew;
- *             beside that each heartbeat tells 256 sandboxes of a rotation (store_items.c)
+ *             beside that 256 sandboxes of a rotation are told each second (store_items.c)
  *   in time   a message on this host's channel only shortens the wait for the next heartbeat
  *
  * An outage: `publish` says so at once and the sandbox is dispensed here; the last share stays;

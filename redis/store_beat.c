@@ -251,7 +251,11 @@ void store_on_beat(struct store_pool *pool, struct store_reply *reply, int64_t n
 	if (pool->mismatched)
 		beat.share.share = 0;
 	store_beat_answer(pool, &beat.share, NULL);
-	store_items_rotate(pool);
+	/* Heartbeats for events come more often than that. */
+	if (now_ms >= pool->rotate_ms) {
+		pool->rotate_ms = now_ms + STORE_ROTATION_MS;
+		store_items_rotate(pool);
+	}
 	if (now_ms >= pool->reap_ms) {
 		/* Each host now and then; not all at once. */
 		pool->reap_ms = now_ms + STORE_REAP_MS / 2 +

@@ -31,7 +31,8 @@
 
 #define STORE_BATCH        64u    /* sandboxes of a publish or an update */
 #define STORE_RESYNC_BATCH 128u   /* of a resync; its parts have at most 256 */
-#define STORE_ROTATION     256u   /* own sandboxes told again per heartbeat */
+#define STORE_ROTATION     256u   /* own sandboxes told again … */
+#define STORE_ROTATION_MS  900    /* … with the next heartbeat after this */
 #define STORE_ITEMS_MAX    40000u /* sandboxes to tell of; one more and all is told from the start */
 #define STORE_ARGS_MAX     (8u + 6u * STORE_RESYNC_BATCH)
 #define STORE_ACQUIRES_MAX 4096u /* acquires out of the cluster at once */
@@ -158,6 +159,7 @@ struct store_pool {
 	bool beat_first;      /* nothing but a heartbeat until one is answered */
 	uint64_t beats_asked; /* heartbeats put together … */
 	uint64_t beat_heard;  /* … and the last of them that was answered afresh */
+	int64_t rotate_ms;    /* next turn of the rotation */
 	size_t rotation_next; /* index into what owner->each visits */
 	int64_t reap_ms;      /* next housekeeping */
 	int64_t hinted_ms;    /* last heartbeat for an event */

@@ -153,8 +153,8 @@ uint64_t sp_config_spec_generation(const struct sp_config *config,
 #define SP_CONFIG_DIGEST_LEN 16
 
 /* The same for all hosts that share a store: equal where sandboxes are interchangeable although the
- * builds may differ. Hex, with a NUL. */
-void sp_config_spec_digest(const struct sp_config_pool *pool,
+ * builds may differ, as long as their inits speak alike. Hex, with a NUL. */
+void sp_config_spec_digest(const struct sp_config_pool *pool, uint64_t init_protocol,
 			   char ret_digest[SP_CONFIG_DIGEST_LEN + 1]);
 
 /* Units. "10m", "1h30m", "500ms", "60s" → ms; a bare number is refused except 0.

@@ -8,8 +8,6 @@
  */
 #include "supervisor/config/reader.h"
 
-#include "supervisor/init/protocol.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -100,11 +98,10 @@ uint64_t sp_config_spec_generation(const struct sp_config *config,
 	return hash != 0 ? hash : 1;
 }
 
-void sp_config_spec_digest(const struct sp_config_pool *pool,
+void sp_config_spec_digest(const struct sp_config_pool *pool, uint64_t init_protocol,
 			   char ret_digest[SP_CONFIG_DIGEST_LEN + 1])
 {
-	const uint64_t protocol = SP_INIT_PROTOCOL_VERSION;
-	uint64_t hash = sp_config_hash(SP_CONFIG_HASH_START, &protocol, sizeof(protocol));
+	uint64_t hash = sp_config_hash(SP_CONFIG_HASH_START, &init_protocol, sizeof(init_protocol));
 
 	hash = hash_scope(hash, SP_SCHEMA_POOL, pool);
 	(void)snprintf(ret_digest, SP_CONFIG_DIGEST_LEN + 1, "%016llx", (unsigned long long)hash);

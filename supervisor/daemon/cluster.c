@@ -310,7 +310,7 @@ int cluster_tell_pool(struct sp_service *service, const struct config_ref *sourc
 	status = sp_pool_config_resolve(&policy, err);
 	if (status < 0)
 		return status;
-	sp_config_spec_digest(config, digest);
+	sp_config_spec_digest(config, SP_INIT_PROTOCOL_VERSION, digest);
 	facts.min_ttl_ms = policy.acquire_min_remaining_ttl_ms;
 	facts.claim_timeout_ms = policy.claim_timeout_ms;
 	intent_load(service->state_dir, policy.name, &facts.seen, &facts.draining);

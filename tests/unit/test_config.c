@@ -714,13 +714,15 @@ Test(config, the_digest_of_a_spec_counts_what_a_sandbox_is_made_of)
 	char first[SP_CONFIG_DIGEST_LEN + 1];
 	char second[SP_CONFIG_DIGEST_LEN + 1];
 
-	sp_config_spec_digest(&base->pools[0], first);
-	sp_config_spec_digest(&other->pools[0], second);
+	sp_config_spec_digest(&base->pools[0], 1, first);
+	sp_config_spec_digest(&other->pools[0], 1, second);
 	cr_assert(strlen(first) == SP_CONFIG_DIGEST_LEN && strcmp(first, second) != 0);
+	sp_config_spec_digest(&base->pools[0], 2, second);
+	cr_assert(strcmp(first, second) != 0, "another init");
 	sp_config_free(other);
 	for (size_t i = 0; i < SP_ARRAY_SIZE(same); i++) {
 		other = parse_pool(same[i]);
-		sp_config_spec_digest(&other->pools[0], second);
+		sp_config_spec_digest(&other->pools[0], 1, second);
 		cr_assert_str_eq(first, second);
 		sp_config_free(other);
 	}

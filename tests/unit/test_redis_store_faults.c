@@ -46,8 +46,8 @@ static void expect_all_told(struct bench *bench, const struct box *leased)
 {
 	unsigned int shares = bench->a.shares;
 
-	/* Damage is met by the next calls: those of one round of the rotation. */
-	HOST_WAIT(&bench->a, bench->a.shares > shares + 2);
+	/* Damage is met by the next calls: those of one turn of the rotation. */
+	HOST_WAIT(&bench->a, bench->a.shares > shares + 14);
 	HOST_WAIT(&bench->a, store_stat(&bench->server, "entries") == 2 &&
 				     store_stat(&bench->server, "idle") == 1);
 	cr_assert_str_eq(client_acquire(&bench->server, 9, "fail_fast").second, leased->sandbox.id);
