@@ -73,7 +73,8 @@ class Shared(SandpoolCase):
                  "fcntl.fcntl(0, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND);"
                  "fcntl.flock(0, fcntl.LOCK_EX); print(fcntl.fcntl(0, fcntl.F_GETSIG))")
         look = "import fcntl; print(fcntl.fcntl(0, fcntl.F_GETSIG), fcntl.fcntl(0, fcntl.F_GETFL))"
-        with self.daemon.acquire() as one, self.daemon.acquire() as other:
+        waits = {"policy": "wait", "wait": "20s"}
+        with self.daemon.acquire(**waits) as one, self.daemon.acquire(**waits) as other:
             before = other.python(look).text
             self.assertEqual(one.python(leave).text, "37")
             self.assertEqual(other.python(look).text, before)
