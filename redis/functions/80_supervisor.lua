@@ -247,13 +247,16 @@ prepare[#prepare + 1] = function()
 		end
 		meta.offer(p, m, v)
 		sweep_if_due(p, v.host, me)
+		if dispense.may_dispense(p, m, me) and call(p, 'ZCARD', key(p, 'idle:', v.host)) > 0 then
+			call(p, 'ZADD', key(p, 'hosts:idle'), 'NX', p.now_us_text, v.host)
+			if waiters.any(p) then
+				-- It may have been away until now: that it lives has to be seen.
+				records.host.put(p, v.host, me)
+				dispense.serve(p, m)
+			end
+		end
 		local tickets = shares.beat(p, m, v.host, me, before, was_live)
 		records.host.put(p, v.host, me)
-
-		if dispense.may_dispense(p, m, me) and call(p, 'ZCARD', key(p, 'idle:', v.host)) > 0 then
-			call(p, 'ZADD', key(p, 'hosts:idle'), 'NX', p.now_us, v.host)
-			dispense.serve(p, m)
-		end
 		local reply = {'OK', p.now, me.told, meta.DEADLINE_MS}
 		meta.append(reply, m)
 		reply[#reply + 1] = m.live
@@ -285,11 +288,12 @@ prepare[#prepare + 1] = function()
 	-- More is listed than the host was told; once a call it is looked whether all that is its own.
 	local function exceeds(p, me, host)
 		local idle = key(p, 'idle:', host)
-		if call(p, 'ZCARD', idle) > me.told and not p.looked then
+		local now = '(' .. p.now_text
+		if call(p, 'ZCOUNT', idle, now, '+inf') > me.told and not p.looked then
 			p.looked = true
 			dispense.drop_forged(p, host)
 		end
-		return call(p, 'ZCARD', idle) > me.told
+		return call(p, 'ZCOUNT', idle, now, '+inf') > me.told
 	end
 
 	-- Returns the verdict, lease or "", ttl or reason.
