@@ -161,7 +161,7 @@ SP_NORETURN static void die_behind_a_full_queue(struct play *play, int report_fd
 	struct sp_launcher_command record = {.header.type = SP_LAUNCHER_KILL};
 	struct play_sandbox sandbox;
 	struct play_answer answer;
-	pid_t pids[2];
+	pid_t init;
 	int fds[2];
 
 	begin(play);
@@ -176,9 +176,9 @@ SP_NORETURN static void die_behind_a_full_queue(struct play *play, int report_fd
 		play_receive(play, &answer);
 		(void)usleep(1000);
 	}
-	pids[0] = play->launcher;
-	pids[1] = play_pid(sandbox.pidfd);
-	MUST(sp_write_all(report_fd, pids, sizeof(pids)) == 0);
+	init = play_pid(sandbox.pidfd);
+	MUST(sp_write_all(report_fd, play, sizeof(*play)) == 0 &&
+	     sp_write_all(report_fd, &init, sizeof(init)) == 0);
 	(void)pause();
 	_exit(1);
 }
@@ -186,8 +186,9 @@ SP_NORETURN static void die_behind_a_full_queue(struct play *play, int report_fd
 Test(launcher_protocol, ends_with_a_daemon_whose_socket_stays_open)
 {
 	struct play play;
-	pid_t pids[2];
-	int pidfds[2];
+	pid_t init;
+	int launcher_fd;
+	int init_fd;
 	int report[2];
 	int listener;
 	pid_t daemon;
@@ -200,13 +201,16 @@ Test(launcher_protocol, ends_with_a_daemon_whose_socket_stays_open)
 	if (daemon == 0)
 		die_behind_a_full_queue(&play, report[1], fd);
 	cr_assert(close(fd) == 0 && close(report[1]) == 0);
-	cr_assert(sp_read_all(report[0], pids, sizeof(pids)) == (ssize_t)sizeof(pids));
-	for (size_t i = 0; i < SP_ARRAY_SIZE(pids); i++)
-		pidfds[i] = pidfd_open(pids[i], 0);
-	cr_assert(pidfds[0] >= 0 && pidfds[1] >= 0);
+	cr_assert(sp_read_all(report[0], &play, sizeof(play)) == (ssize_t)sizeof(play));
+	cr_assert(sp_read_all(report[0], &init, sizeof(init)) == (ssize_t)sizeof(init));
+	launcher_fd = pidfd_open(play.launcher, 0);
+	init_fd = pidfd_open(init, 0);
+	cr_assert(launcher_fd >= 0 && init_fd >= 0);
 	cr_assert(kill(daemon, SIGKILL) == 0 && waitpid(daemon, NULL, 0) == daemon);
-	cr_assert(play_wait_end(pidfds[1], 2000), "the sandbox lives on");
-	cr_assert(play_wait_end(pidfds[0], 5000), "the launcher lives on");
+	cr_assert(play_wait_end(init_fd, 2000), "the sandbox lives on");
+	cr_assert(play_wait_end(launcher_fd, 5000), "the launcher lives on");
+	cr_assert(!play_has_cgroups(&play));
+	play_clean(&play);
 	cr_assert(close(listener) == 0);
 }
 
