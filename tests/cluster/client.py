@@ -182,18 +182,27 @@ class Worker(threading.Thread):
         return {"id": fields["sandbox"], "host": fields["host"], "lease": lease, "secret": secret,
                 "address": (where[0], int(where[2]))}
 
-    def claim_or_ask_again(self, status, fields, lease, secret, policy):
-        """The client's part of an acquire: claim; what is no good goes into `reject`."""
+    def claim_or_begin_again(self, status, fields, lease, secret):
+        """The client's part of an acquire: claim; if that fails, cancel and begin again with
+        another secret and the id in `reject`."""
         reject = []
         for _ in range(BUDGET):
-            if status != "OK":
-                raise Answer(status)
-            box = self.held(fields, lease, secret)
-            if self.claim(box) == "OK":
-                return box
-            reject.append(box["id"])
-            status, fields = self.acquire(lease, policy=policy, reject=reject)
-        raise Answer("budget")
+            if status == "OK":
+                box = self.held(fields, lease, secret)
+                if self.claim(box) == "OK":
+                    return box
+                self.cancel(lease)
+                reject.append(box["id"])
+            elif status != "LEASE_ENDED":
+                break
+            secret = self.secret()
+            lease = hashlib.sha256(secret.encode()).hexdigest()
+            status, fields = self.acquire(lease, reject=reject)
+        raise Answer(status)
+
+    def cancel(self, lease):
+        self.ask("cancel", lease, lambda: (self.fcall("cancel", lease)[0], {}), "redis",
+                 REDIS_TIMEOUT_S)
 
     def queue(self, lease):
         """Stand in line for up to 2 s, asking every half second."""
@@ -211,8 +220,7 @@ class Worker(threading.Thread):
             time.sleep(self.random.uniform(0.05, 0.3))
             status, fields = self.wait(lease, deadline)
         if status in ("WAIT", "NOT_FOUND"):
-            self.ask("cancel", lease, lambda: (self.fcall("cancel", lease)[0], {}), "redis",
-                     REDIS_TIMEOUT_S)
+            self.cancel(lease)
         return status, fields
 
     def lose_reply(self, lease):
@@ -233,9 +241,7 @@ class Worker(threading.Thread):
         if manner == "over-http":
             box = self.over_http(lease, secret)
         else:
-            policy = "fail_fast"
             if manner == "waiting":
-                policy = "wait"
                 status, fields = self.queue(lease)
             else:
                 if manner == "lost-reply":
@@ -247,7 +253,8 @@ class Worker(threading.Thread):
                 return
             if manner == "thief":
                 self.steal(self.held(fields, lease, secret))
-            box = self.claim_or_ask_again(status, fields, lease, secret, policy)
+            box = self.claim_or_begin_again(status, fields, lease, secret)
+            lease = box["lease"]
         if self.random.random() < self.options["exec_share"]:
             self.exec(box)
         if manner == "renewing":

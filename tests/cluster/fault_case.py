@@ -82,7 +82,7 @@ class Watch:
         self.client = c.Client(cluster)
 
     def __enter__(self):
-        self.cluster.wait_idle(MAX_IDLE)
+        self.cluster.wait_idle(MAX_IDLE, even=True)
         self.held = self.client.acquire(prefer="a")
         self.daemon = self.cluster.daemons[self.held.owner]
         self.stream = Stream(self.daemon, self.held)
@@ -200,6 +200,8 @@ class ClusterCase(Case):
     def cluster(self, hosts=2, config=None, **options):
         with c.Cluster(hosts, config=t.merge(CONFIG, config or {}), **options) as made:
             made.start()
+            # The first host to come has all of it until the others are there.
+            made.wait_idle(made.max_idle(), even=True)
             yield made
 
     def watch(self, cluster):

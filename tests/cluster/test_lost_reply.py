@@ -39,11 +39,13 @@ class LostReply(ClusterCase):
                 for _ in range(5):
                     secret = secrets.token_hex(32)
                     front.on("sandpool_v1_acquire", action)
-                    with self.assertRaises((OSError, EOFError)), contextlib.closing(Redis(
+                    broken = front.broken["sandpool_v1_acquire"]
+                    with contextlib.closing(Redis(
                             sock=cluster.client_host.connect(front.address, 1.0),
-                            timeout=0.5)) as redis:
+                            timeout=0.5)) as redis, self.assertRaises((OSError, EOFError)):
                         redis.call("FCALL", "sandpool_v1_acquire", 1, cluster.meta(),
                                    c.lease_of(secret), "fail_fast", -1, 60000, "", "", "")
+                    wait_until(lambda: front.broken["sandpool_v1_acquire"] > broken, 5, "broken")
                     # Redis knows what it answered, though nobody heard it.
                     client = c.Client(cluster)
                     first = client.ask(c.lease_of(secret))
@@ -153,7 +155,7 @@ class Crowd(ClusterCase):
             self.skipTest(f"not built: {c.WALLCLOCK}")
         with c.Cluster(2, config=config, clocks=True) as cluster:
             cluster.start()
-            cluster.wait_idle(20)
+            cluster.wait_idle(20, even=True)
             before = self.sizes(cluster)
             client = c.Client(cluster)
             done = 0

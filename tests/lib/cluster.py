@@ -356,7 +356,8 @@ class Refused(Exception):
 
 
 class Client:
-    """What an SDK does: acquire over Redis, claim at the owner, ask again with what it rejected."""
+    """What an SDK does (redis/README.md, direct use): acquire over Redis, claim at the owner, begin
+    again if that did not work out."""
 
     BUDGET = 8
     TTL_MS = 60000
@@ -376,11 +377,19 @@ class Client:
                                 ",".join(reject), ",".join(exclude)))
 
     def acquire(self, secret=None, **how):
-        """A sandbox that was claimed."""
-        secret = secret or secrets.token_hex(32)
+        """A sandbox that was claimed. A candidate that turns out to be none costs a lease: the
+        next is asked for with another secret, which the sandbox then has."""
         reject = list(how.pop("reject", ()))
+        problem = None
         for _ in range(self.BUDGET):
-            answer = self.ask(lease_of(secret), reject=reject, **how)
+            secret = secret or secrets.token_hex(32)
+            try:
+                answer = self.ask(lease_of(secret), reject=reject, **how)
+            except Refused as error:
+                if error.status != "LEASE_ENDED":
+                    raise
+                secret, problem = None, error  # it ended before our claim
+                continue
             box = RemoteSandbox(self.cluster.client_host, answer["endpoint"], answer["id"], secret,
                                 self.timeout)
             box.owner = answer["host"]
@@ -389,10 +398,13 @@ class Client:
                 if claim.status == 200:
                     box.remaining_ms = claim.json["remaining_ms"]
                     return box
-            except OSError:
-                pass
+                problem = claim
+            except OSError as error:
+                problem = error
+            self.fcall("cancel", lease_of(secret))
             reject.append(answer["id"])
-        raise Refused("BUDGET", reject)
+            secret = None
+        raise Refused("BUDGET", [repr(problem), *reject])
 
 
 def lease_of(secret):
@@ -494,16 +506,22 @@ class Cluster:
                 answers[name] = daemon.pool(pool)
         return answers
 
+    def max_idle(self, pool="default"):
+        """As configured."""
+        return next(iter(self.daemons.values())).config["pools"][pool]["max_idle"]
+
     def idle(self, pool="default"):
         return sum(answer["idle"] for answer in self.pools(pool).values())
 
-    def wait_idle(self, count, pool="default", timeout=15):
+    def wait_idle(self, count, pool="default", timeout=15, even=False):
+        """So many idle in all, nothing under way; `even`: and all hosts have their part."""
         now = {}
 
         def full():
             now.clear()
             now.update(self.pools(pool))
-            return (sum(answer["idle"] for answer in now.values()) == count and
+            idle = [answer["idle"] for answer in now.values()]
+            return (sum(idle) == count and (not even or max(idle) - min(idle) <= 1) and
                     not any(answer["creating"] or answer["killing"] for answer in now.values()))
         try:
             wait_until(full, timeout, f"{count} idle in all hosts", interval=0.05)
