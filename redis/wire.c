@@ -610,6 +610,7 @@ static int resubscribe(struct sp_redis *redis, char *const *old, size_t old_coun
 		       struct sp_err *err)
 {
 	const char **gone = calloc(old_count + 1, sizeof(*gone));
+	struct sp_err fault = {0};
 	size_t gone_count = 0;
 	int status;
 
@@ -618,8 +619,13 @@ static int resubscribe(struct sp_redis *redis, char *const *old, size_t old_coun
 	for (size_t i = 0; i < old_count; i++)
 		if (!listed(redis->channels, redis->channel_count, old[i]))
 			gone[gone_count++] = old[i];
-	redis->state = SP_REDIS_WIRE_GREETING;
-	status = sp_redis_send_subscribe(redis, gone, gone_count, err);
+	status = sp_redis_send_subscribe(redis, gone, gone_count, &fault);
+	if (status == 0)
+		redis->state = SP_REDIS_WIRE_GREETING;
+	else if (gone_count > 0) /* it may have left those already */
+		sp_redis_io_fail_later(redis->io, &fault);
+	if (status < 0 && err)
+		*err = fault;
 	free(gone);
 	return status;
 }

@@ -219,13 +219,14 @@ int sp_redis_send_subscribe(struct sp_redis *redis, const char *const *gone, siz
 	const char *const *channels = (const char *const *)redis->channels;
 	int status = 0;
 
-	sp_redis_io_set_pushed(redis->io);
 	if (gone_count > 0)
 		status = send_list(redis, "UNSUBSCRIBE", gone, gone_count, on_unsubscribed, err);
 	if (status == 0)
 		status = send_list(redis, "SUBSCRIBE", channels, redis->channel_count,
 				   on_subscribed, err);
-	if (status == 0)
-		redis->subscribing++;
-	return status;
+	if (status < 0)
+		return status;
+	sp_redis_io_set_pushed(redis->io);
+	redis->subscribing++;
+	return 0;
 }

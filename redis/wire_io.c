@@ -286,10 +286,13 @@ static int write_rest(struct sp_redis_io *io, struct sp_buf *bytes)
 	}
 	io->writing = true;
 	io->holds++;
+	if (!io->tls)
+		io->handed += write->len;
 	return 0;
 }
 
-/* Writes as much of bytes as the socket takes now, the rest later. */
+/* Writes as much of bytes as the socket takes now, the rest later. What libuv holds of it is taken
+ * off again in bytes_gone(). */
 static int write_bytes(struct sp_redis_io *io, struct sp_buf *bytes)
 {
 	uv_buf_t chunk;
@@ -301,8 +304,11 @@ static int write_bytes(struct sp_redis_io *io, struct sp_buf *bytes)
 	written = uv_try_write(&io->socket->uv.stream, &chunk, 1);
 	if (written < 0 && written != UV_EAGAIN)
 		return written;
-	if (written > 0)
+	if (written > 0) {
 		sp_buf_consume(bytes, (size_t)written);
+		if (!io->tls)
+			io->handed += (uint64_t)written;
+	}
 	return bytes->len > 0 ? write_rest(io, bytes) : 0;
 }
 
@@ -333,14 +339,8 @@ static void flush(struct sp_redis_io *io)
 		if (status == 0)
 			status = write_bytes(io, sp_redis_tls_out(io->tls));
 	} else if (io->state == SP_REDIS_IO_OPEN) {
-		size_t len = io->out.len;
-
 		status = write_bytes(io, &io->out);
-		/* What libuv holds is taken off again in bytes_gone(). */
-		if (status == 0) {
-			io->handed += len;
-			wipe_sent(io);
-		}
+		wipe_sent(io);
 	}
 	if (status == 0)
 		return;
@@ -376,12 +376,12 @@ static int format(struct sp_redis_io *io, int argc, const char *const *argv, con
 	const char **unsaid = (const char **)(uintptr_t)argv;
 	bool secret = is_command(argv, lens, "AUTH");
 	char *text = NULL;
-	int len = redisFormatCommandArgv(&text, argc, unsaid, lens);
+	long long len = redisFormatCommandArgv(&text, argc, unsaid, lens);
 	int status;
 
 	if (len < 0)
 		return sp_err_set(err, -ENOMEM, "format '%s'", name);
-	if ((unsigned int)len > SP_REDIS_COMMAND_MAX)
+	if (len > (long long)SP_REDIS_COMMAND_MAX)
 		status = sp_err_set(err, -EMSGSIZE, "'%s' is longer than %u bytes", name,
 				    SP_REDIS_COMMAND_MAX);
 	else
@@ -590,4 +590,12 @@ int64_t sp_redis_io_heard_ms(const struct sp_redis_io *io)
 void sp_redis_io_set_pushed(struct sp_redis_io *io)
 {
 	io->pushed = true;
+}
+
+void sp_redis_io_fail_later(struct sp_redis_io *io, const struct sp_err *why)
+{
+	if (io->state == SP_REDIS_IO_ENDING)
+		return;
+	io->early = *why;
+	sp_redis_io_kick(io);
 }

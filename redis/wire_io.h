@@ -55,6 +55,8 @@ size_t sp_redis_io_pending(const struct sp_redis_io *io);
 int64_t sp_redis_io_heard_ms(const struct sp_redis_io *io);
 /* From now on replies may be pushed: what begins with `message` is no answer. */
 void sp_redis_io_set_pushed(struct sp_redis_io *io);
+/* As if it ended by itself, on the loop: for who cannot go on with it. */
+void sp_redis_io_fail_later(struct sp_redis_io *io, const struct sp_err *why);
 
 /* replies: how many answers it gets; cb comes with the last one, or with the first that is an
  * error. -ENOTCONN: not open. Else as sp_redis_call(). */

@@ -115,7 +115,7 @@ static inline redisReply *redis_ask_argv(const struct redis_server *server, cons
 	int fd = redis_server_connect(server);
 	redisReply *reply = NULL;
 	char *text;
-	int len;
+	long long len;
 
 	if (fd < 0)
 		return NULL;

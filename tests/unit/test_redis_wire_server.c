@@ -530,3 +530,41 @@ Test(redis_wire_server, channels_are_1_to_1024)
 	wire_close(&wire);
 	redis_server_stop(&server);
 }
+
+Test(redis_wire_server, a_subscription_that_finds_no_room_changes_nothing)
+{
+	const size_t len = (4u << 20) - 64;
+	const char *const channels[] = {"c"};
+	char *value = malloc(len);
+	const char *const argv[] = {"ECHO", value};
+	const size_t lens[] = {4, len};
+	struct outcome ret[4] = {0};
+	struct redis_server server;
+	struct sp_err err = {0};
+	char *many = malloc(1 << 17);
+	const char *const long_channels[] = {many};
+	struct wire wire;
+
+	cr_assert(value && many);
+	memset(value, 'x', len);
+	memset(many, 'c', (1 << 17) - 1);
+	many[(1 << 17) - 1] = '\0';
+	redis_server_start(&server, NULL);
+	wire_open_up(&wire, server.url);
+	for (size_t i = 0; i < 4; i++)
+		cr_assert(sp_redis_call(wire.redis, 2, argv, lens, 5000, wire_on_reply, &ret[i],
+					NULL) == 0);
+	cr_assert(sp_redis_subscribe(wire.redis, long_channels, 1, &err) == -EBUSY, "%s",
+		  err.message);
+	cr_assert(sp_redis_up(wire.redis));
+	for (size_t i = 0; i < 4; i++)
+		REDIS_WAIT(&wire.at, ret[i].calls == 1);
+	wire_ask(&wire, &ret[0], "PING");
+	cr_assert(strcmp(ret[0].text, "PONG") == 0 && wire.downs == 0);
+	cr_assert(sp_redis_subscribe(wire.redis, channels, 1, NULL) == 0);
+	REDIS_WAIT(&wire.at, wire.ups == 2);
+	wire_close(&wire);
+	redis_server_stop(&server);
+	free(value);
+	free(many);
+}
