@@ -121,18 +121,18 @@ int sp_service_renew(struct sp_service *service, const struct sp_caller *caller,
 		     int64_t ttl_ms, struct sp_sandbox_info *ret_info, struct sp_err *err)
 {
 	struct sandbox_link *link;
-	int64_t now_ms = sp_clock_boot_ms();
 	int64_t expires_ms;
 	int status = service_find(service, caller, id, &link, err);
 
 	if (status != 0)
 		return status;
-	status = sp_pool_renew(link->pool->policy, link->sandbox, ttl_ms, now_ms, &expires_ms, err);
+	status = sp_pool_renew(link->pool->policy, link->sandbox, ttl_ms, sp_clock_boot_ms(),
+			       &expires_ms, err);
 	daemon_pool_touch(link->pool);
 	if (status != 0)
 		return status;
 	sandbox_tell_deadline(link);
-	service_info(link, now_ms, ret_info);
+	service_info(link, sp_clock_boot_ms(), ret_info);
 	return 0;
 }
 
@@ -140,7 +140,6 @@ int sp_service_claim(struct sp_service *service, const struct sp_caller *caller,
 		     int64_t ttl_ms, struct sp_sandbox_info *ret_info, struct sp_err *err)
 {
 	struct sandbox_link *link;
-	int64_t now_ms = sp_clock_boot_ms();
 	int status;
 
 	if (!caller->secret)
@@ -148,12 +147,12 @@ int sp_service_claim(struct sp_service *service, const struct sp_caller *caller,
 				   "a claim needs the secret of the lease (X-Sandpool-Token)");
 	status = service_find_for(service, caller, id, ttl_ms, &link, err);
 	if (status == 0)
-		status = sp_pool_claim(link->pool->policy, link->sandbox, now_ms, err);
+		status = sp_pool_claim(link->pool->policy, link->sandbox, sp_clock_boot_ms(), err);
 	if (status != 0)
 		return status;
 	daemon_pool_touch(link->pool);
 	sandbox_tell_deadline(link);
-	service_info(link, now_ms, ret_info);
+	service_info(link, sp_clock_boot_ms(), ret_info);
 	return 0;
 }
 
