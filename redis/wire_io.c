@@ -166,6 +166,7 @@ void sp_redis_io_unhold(struct sp_redis_io *io)
 
 void sp_redis_io_free(struct sp_redis_io *io)
 {
+	uv_freeaddrinfo(io->addresses);
 	sp_redis_tls_free(io->tls);
 	sp_redis_tls_credentials_unref(io->credentials);
 	sp_redis_decoder_done(&io->decoder);

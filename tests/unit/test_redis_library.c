@@ -2,6 +2,7 @@
  * The function library on a real server: loaded, kept, replaced, missing in the middle of it.
  */
 #include "redis/library.h"
+#include "redis_fake.h"
 #include "redis_wire_fixture.h"
 
 #define KEY  "sandpool:{default}:meta"
@@ -429,4 +430,151 @@ Test(redis_library, an_outage_answers_what_waits_for_it)
 	REDIS_WAIT(&test.wire.at, test.dones == 2);
 	cr_assert(test.err.code == SP_CODE_POOL_STATE_STORE_UNAVAILABLE);
 	stop(&test);
+}
+
+/* ---- a server that says what a test wants ---- */
+
+struct scripted {
+	struct library_test test;
+	struct fake fake;
+	unsigned int missing; /* so many times the function is not found */
+	unsigned int loads;
+	const char *load_answer;
+};
+
+static bool library_script(struct fake *fake, struct fake_client *client, const redisReply *command)
+{
+	struct scripted *scripted = fake->arg;
+
+	if (fake_is(command, "FUNCTION")) {
+		scripted->loads++;
+		fake_say_text(client, scripted->load_answer);
+		return true;
+	}
+	if (!fake_is(command, "FCALL") && !fake_is(command, "FCALL_RO"))
+		return false;
+	if (scripted->missing > 0) {
+		scripted->missing--;
+		fake_say_text(client, "-ERR Function not found\r\n");
+	} else {
+		fake_say_text(client, "*4\r\n$2\r\nOK\r\n$11\r\nsandpool_v1\r\n$5\r\nbuild\r\n"
+				      ":999\r\n");
+	}
+	return true;
+}
+
+static void scripted_start(struct scripted *scripted, unsigned int missing, const char *load_answer)
+{
+	struct library_test *test = &scripted->test;
+	struct sp_redis_options options = {.seed = 1};
+
+	*scripted = (struct scripted){.missing = missing, .load_answer = load_answer};
+	wire_init(&test->wire);
+	fake_start(&scripted->fake, &test->wire.at, false, library_script, scripted);
+	options.url = scripted->fake.url;
+	wire_start(&test->wire, &options);
+	REDIS_WAIT(&test->wire.at, test->wire.ups == 1);
+	cr_assert(sp_redis_library_new(test->wire.redis, &test->library, NULL) == 0);
+}
+
+static void scripted_stop(struct scripted *scripted)
+{
+	struct library_test *test = &scripted->test;
+
+	sp_redis_library_free(test->library);
+	wire_end(&test->wire);
+	fake_stop(&scripted->fake, &test->wire.at);
+	redis_loop_done(&test->wire.at);
+}
+
+#define EXISTS "-ERR Library 'sandpool_v1' already exists\r\n"
+
+Test(redis_library, one_that_another_loaded_meanwhile_is_looked_at_again)
+{
+	struct scripted scripted;
+
+	scripted_start(&scripted, 1, EXISTS);
+	ensure(&scripted.test);
+	cr_assert(scripted.test.err.status == 0 && scripted.loads == 1);
+	scripted_stop(&scripted);
+}
+
+Test(redis_library, looking_again_has_an_end)
+{
+	struct scripted scripted;
+
+	scripted_start(&scripted, 1000, EXISTS);
+	ensure(&scripted.test);
+	cr_assert(scripted.test.err.status < 0 && scripted.loads == 3);
+	scripted_stop(&scripted);
+}
+
+Test(redis_library, a_load_that_fails_answers_the_calls_that_wait_for_it)
+{
+	struct scripted scripted;
+	struct outcome ret[3];
+
+	scripted_start(&scripted, 1000, "-OOM command not allowed\r\n");
+	for (size_t i = 0; i < 3; i++)
+		send_call(&scripted.test, &ret[i], 0, INFO, 0, NULL);
+	for (size_t i = 0; i < 3; i++) {
+		REDIS_WAIT(&scripted.test.wire.at, ret[i].calls == 1);
+		cr_assert(ret[i].outcome == SP_REDIS_NOT_SENT && ret[i].err.status == -ENOMEM);
+		cr_assert_not_null(strstr(ret[i].err.message, "library is not loaded"));
+		cr_assert_not_null(strstr(ret[i].err.message, "OOM"));
+	}
+	scripted_stop(&scripted);
+}
+
+static struct sp_redis_library *freeing;
+
+static void free_in_reply(void *arg, enum sp_redis_outcome outcome, const redisReply *reply,
+			  const struct sp_err *err)
+{
+	unsigned int *calls = arg;
+
+	(void)outcome;
+	(void)reply;
+	(void)err;
+	(*calls)++;
+	sp_redis_library_free(freeing);
+}
+
+Test(redis_library, free_inside_an_answer_silences_the_others)
+{
+	struct scripted scripted;
+	unsigned int calls = 0;
+
+	scripted_start(&scripted, 1000, "-OOM command not allowed\r\n");
+	freeing = scripted.test.library;
+	for (size_t i = 0; i < 3; i++)
+		cr_assert(sp_redis_fcall(freeing, INFO, true, KEY, 0, NULL, NULL, 0, free_in_reply,
+					 &calls, NULL) == 0);
+	REDIS_WAIT(&scripted.test.wire.at, calls == 1);
+	scripted.test.library = NULL;
+	scripted_stop(&scripted);
+	cr_assert(calls == 1);
+}
+
+Test(redis_library, calls_have_a_most_of_bytes)
+{
+	const size_t most = SP_REDIS_COMMAND_MAX;
+	char *value = malloc(most);
+	const char *const argv[] = {value};
+	struct library_test test;
+	struct sp_err err = {0};
+	struct outcome ret = {0};
+
+	cr_assert_not_null(value);
+	memset(value, 'x', most);
+	start(&test);
+	for (size_t len = most - 200; len <= most; len += 200) {
+		int status = sp_redis_fcall(test.library, INFO, false, KEY, 1, argv, &len, 0,
+					    wire_on_reply, &ret, &err);
+
+		cr_assert(status == (len < most ? 0 : -EMSGSIZE), "%zu: %d", len, status);
+	}
+	REDIS_WAIT(&test.wire.at, ret.calls == 1);
+	stop(&test);
+	free(value);
 }

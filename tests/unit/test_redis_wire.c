@@ -555,14 +555,14 @@ Test(redis_wire, comes_back_after_a_restart)
 	redis_server_stop(&server);
 }
 
-Test(redis_wire, a_refused_connection_is_told_and_tried_again)
+static void refused_at(const char *host)
 {
 	struct sp_redis_options options;
 	struct outcome ret;
 	struct wire wire;
 	char url[64];
 
-	(void)snprintf(url, sizeof(url), "redis://127.0.0.1:%d", redis_free_port());
+	(void)snprintf(url, sizeof(url), "redis://%s:%d", host, redis_free_port());
 	give_up_soon(&options, url);
 	wire_open(&wire, &options);
 	wire_send(&wire, &ret, 0, "PING");
@@ -571,6 +571,12 @@ Test(redis_wire, a_refused_connection_is_told_and_tried_again)
 	cr_assert(wire.why.status == -ECONNREFUSED, "%s", wire.why.message);
 	cr_assert(strcmp(sp_redis_peer(wire.redis), wire.why.message) == 0);
 	wire_close(&wire);
+}
+
+Test(redis_wire, a_refused_connection_is_told_and_tried_again)
+{
+	refused_at("127.0.0.1");
+	refused_at("localhost");
 }
 
 Test(redis_wire, a_name_that_nobody_knows_is_told)
