@@ -95,7 +95,7 @@ class LostReply(ClusterCase):
                 begin = time.monotonic()
                 client.send_signal(signal.SIGKILL)
                 client.wait()
-            wait_until(lambda: taken in self.leased(cluster), TICK_S + 1, "its host knows of it")
+            wait_until(lambda: taken in self.leased(cluster), 2 * TICK_S + 1, "its host knows")
             self.assertFalse(self.leased(cluster)[taken]["claimed"])
             wait_until(lambda: taken not in [box["id"] for daemon in cluster.daemons.values()
                                              for box in daemon.sandboxes()],

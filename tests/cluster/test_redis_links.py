@@ -104,7 +104,10 @@ class Commands(ClusterCase):
             for name in COMMANDS:
                 with self.subTest(command=name):
                     cluster.proxy.on(name, action, times=times, seconds=seconds)
-                    # Makes each of them be asked: a new connection, a take, a release.
+                    # Makes each of them be asked: a new connection, a take, a release; a directory
+                    # that was lost.
+                    if name in ("sandpool_v1_register", "sandpool_v1_resync"):
+                        cluster.redis.call("FLUSHDB")
                     cluster.proxy.drop_all()
                     watch.local("a", cluster.daemons["a"])
                     watch.local("b", cluster.daemons["b"])
