@@ -240,39 +240,38 @@ struct redis_store {
 	struct sp_redis_store_events events;
 	void *arg;
 	char *prefix;
+	uint64_t seeds[2];
+	int64_t command_timeout_ms;
+	uint32_t capacity;
 	char host[SP_REDIS_HOST_MAX + 1];
 	char endpoint[SP_REDIS_ENDPOINT_MAX + 1];
 	char boot_id[64];
 	char secret_digest[SP_REDIS_DIGEST_MAX + 1];
 	char version[32];
-	uint32_t capacity;
-	uint64_t seeds[2];
-	int64_t command_timeout_ms;
 	char incarnation[STORE_INCARNATION + 1];
-
-	struct sp_redis *redis;
-	struct sp_redis_library *library;
-	struct sp_redis *events_link; /* subscribed to our channels */
-	bool ready;                   /* connected, and the library is there */
-	bool fenced;
-	struct store_clock clock;
 	char evicts[STORE_WORD_MAX]; /* policy that was reported */
-
-	struct sp_list pools;
-	struct sp_list acquires;
-	uint32_t acquire_count;
-	struct sp_list asks;
-	uint32_t ask_count;
-
-	uv_idle_t flush; /* runs once per turn in which something became due */
-	uv_timer_t alarm;
-	bool channels_changed;
-	int64_t library_due_ms; /* ask for the library again then; 0 = not */
 	char why_down[SP_ERR_MESSAGE_MAX];
-	int64_t leave_until_ms;
+
+	bool ready; /* connected, and the library is there */
+	bool fenced;
+	bool channels_changed;
 	bool leaving; /* close() was called: unregister, then go */
 	bool closing; /* handles close */
 	unsigned int open_handles;
+	uint32_t acquire_count;
+	uint32_t ask_count;
+	int64_t library_due_ms; /* ask for the library again then; 0 = not */
+	int64_t leave_until_ms;
+	struct store_clock clock;
+	struct sp_redis *redis;
+	struct sp_redis_library *library;
+	struct sp_redis *events_link; /* subscribed to our channels */
+
+	struct sp_list pools;
+	struct sp_list acquires;
+	struct sp_list asks;
+	uv_idle_t flush; /* runs once per turn in which something became due */
+	uv_timer_t alarm;
 };
 
 static inline struct redis_store *store_of(struct sp_store *store)

@@ -105,6 +105,7 @@ struct sandbox_link {
 	unsigned int open_handles;
 
 	struct sp_list execs;
+	struct sp_list retired;   /* exec_stream: their exec has ended, let go after its answer */
 	struct sp_list leftovers; /* exec_stream */
 	uint32_t leftover_count;
 	uint32_t running_execs;
@@ -122,7 +123,7 @@ struct sandbox_link {
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
 	struct sp_deferred gone;       /* tell the policy outside of its own call */
 	struct sp_deferred release;    /* its one run is over */
-	struct sp_deferred refill;     /* of its spares */
+	struct sp_deferred tidy;       /* what can wait for the answer: streams, spares */
 };
 
 struct exec_stream;
@@ -190,7 +191,8 @@ struct sp_exec {
 struct exec_stream {
 	uv_poll_t poll;
 	int fd;
-	int number; /* 0 stdin, 1 stdout and tty, 2 stderr */
+	int inside_fd; /* of an output pipe, the end that the sandbox has too; see exec_output.c */
+	int number;    /* 0 stdin, 1 stdout and tty, 2 stderr */
 	int watched;
 	bool closing;
 	bool ended;    /* end of file, or drained of what the main process wrote */
@@ -198,7 +200,7 @@ struct exec_stream {
 	uint64_t left; /* bytes that the main process may still have in the pipe */
 	struct sp_exec *exec;
 	struct sandbox_link *leftover_of;
-	struct sp_list link;  /* in leftovers */
+	struct sp_list link;  /* in retired or leftovers */
 	struct sp_timer pace; /* of a leftover: how fast it is drained */
 	struct sp_service *service;
 };
@@ -287,8 +289,6 @@ struct sp_service {
 	unsigned int runs;    /* sp_exec_run() in a sandbox */
 
 	struct sp_store *store;
-	bool cluster;                     /* the store is shared with other hosts */
-	char host[SP_REDIS_HOST_MAX + 1]; /* our name there */
 	struct daemon_pool **pools;
 	size_t pool_count;
 	struct tomb *tombs; /* SP_TOMBS_MAX, a ring */
@@ -309,6 +309,8 @@ struct sp_service {
 	struct sp_timer stop_timer;
 	struct sp_deferred progress; /* look whether a stop, a drain or a removal is through */
 	unsigned int open_handles;
+	char host[SP_REDIS_HOST_MAX + 1]; /* our name in the cluster */
+	bool cluster;                     /* the store is shared with other hosts */
 	bool stopping;
 	bool killing; /* no more patience: everything was told to end */
 	bool ended;   /* on_ended was called, or will be in this turn */
@@ -492,7 +494,8 @@ void exec_on_timer(struct sp_timer *timer);
 void spares_want(struct sandbox_link *link);
 void exec_hunt_over(struct sandbox_link *link);
 void spares_want_later(struct sandbox_link *link);
-void spares_on_refill(struct sp_deferred *deferred);
+/* Look into those that were used. */
+void spares_tidy(struct sandbox_link *link);
 bool spare_take(struct sandbox_link *link, struct exec_cgroup *ret);
 void spares_drop(struct sandbox_link *link);
 bool spares_possible(const struct sandbox_link *link);
@@ -504,10 +507,13 @@ void exec_cgroup_leave(struct sp_exec *exec);
 
 /* ---- exec_output.c, exec_input.c ---- */
 
-int exec_stream_new(struct sp_exec *exec, int number, int fd, struct sp_err *err); /* takes fd */
+/* Takes both descriptors, also on error; inside_fd -1: none. */
+int exec_stream_new(struct sp_exec *exec, int number, int fd, int inside_fd, struct sp_err *err);
 void exec_stream_close(struct exec_stream *stream);
 /* Poll for what is wanted now: output unless paused, room for stdin if some waits. */
 void exec_stream_watch(struct exec_stream *stream);
+/* Close what execs have left, or go on draining it if somebody still writes. */
+void exec_streams_tidy(struct sandbox_link *link);
 /* The main process ended: what it left in the pipes is all that is still delivered. */
 void exec_streams_bound(struct sp_exec *exec);
 /* Deliver what is there; true when nothing is left to come. */
