@@ -65,8 +65,11 @@ static int replace(int dir, const char *name, const char *text, const struct sp_
 	SP_AUTO_CLOSE int fd = -1;
 	size_t len = strlen(text);
 
+	/* The directory is an unprivileged user's and we may be root: never into a file that is
+	 * there already, whatever it is another name of. */
 	(void)snprintf(fresh, sizeof(fresh), "%s.new", name);
-	fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	(void)unlinkat(dir, fresh, 0);
+	fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	if (write(fd, text, len) != (ssize_t)len ||

@@ -465,6 +465,12 @@ Test(daemon_parts, keys_that_only_a_restart_changes)
 	new.log_level = SP_LOG_DEBUG;
 	cr_assert_null(reload_restart_key(&old, &new));
 	CHANGE(store, (char *)(uintptr_t) "redis://x", "store");
+	CHANGE(host, (char *)(uintptr_t) "b", "host");
+	CHANGE(advertise, (char *)(uintptr_t) "tcp://h:1", "advertise");
+	CHANGE(capacity, 7, "capacity");
+	CHANGE(redis.prefix, (char *)(uintptr_t) "other", "redis");
+	CHANGE(redis.password_file, (char *)(uintptr_t) "/other", "redis");
+	CHANGE(redis.keepalive_ms, 1, "redis");
 	CHANGE(listen_count, 2, "listen");
 	CHANGE(listen[0], (char *)(uintptr_t) "unix:///b", "listen");
 	CHANGE(instance, (char *)(uintptr_t) "i", "instance");
