@@ -32,6 +32,15 @@ static void on_release_deferred(struct sp_deferred *deferred)
 	sandbox_end(SP_CONTAINER_OF(deferred, struct sandbox_link, release), SP_END_RELEASED);
 }
 
+static void on_tidy_deferred(struct sp_deferred *deferred)
+{
+	struct sandbox_link *link = SP_CONTAINER_OF(deferred, struct sandbox_link, tidy);
+
+	exec_streams_tidy(link);
+	spares_tidy(link);
+	spares_want(link);
+}
+
 static int map_slot(struct sandbox_link *link, uint32_t slot)
 {
 	struct sp_service *service = link->service;
@@ -141,10 +150,11 @@ static struct sandbox_link *link_new(struct daemon_pool *pool, struct sp_sandbox
 	link->asked_ns = sp_clock_boot_ns();
 	memcpy(link->id, sandbox->id, sizeof(link->id));
 	sp_list_init(&link->execs);
+	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, on_gone_deferred);
 	sp_deferred_init(&link->release, on_release_deferred);
-	sp_deferred_init(&link->refill, spares_on_refill);
+	sp_deferred_init(&link->tidy, on_tidy_deferred);
 	return link;
 }
 

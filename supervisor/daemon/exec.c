@@ -315,7 +315,7 @@ void exec_on_started(struct sp_exec *exec, const struct sp_init_status *status, 
 		return;
 	}
 	if (fd_count == 1) {
-		if (exec_stream_new(exec, 1, sp_take_fd(&fds[0]), &err) < 0) {
+		if (exec_stream_new(exec, 1, sp_take_fd(&fds[0]), -1, &err) < 0) {
 			exec_kill(exec, SP_EXEC_DIED);
 			return;
 		}

@@ -136,7 +136,7 @@ void exec_hunt_over(struct sandbox_link *link)
 void spares_want_later(struct sandbox_link *link)
 {
 	if (spares_possible(link) && link->state == LINK_READY)
-		sp_defer_late(&link->service->deferred, &link->refill);
+		sp_defer_late(&link->service->deferred, &link->tidy);
 }
 
 static bool empty(const struct exec_cgroup *cgroup)
@@ -166,7 +166,7 @@ bool spare_take(struct sandbox_link *link, struct exec_cgroup *ret)
 	return false;
 }
 
-static void look_into_used(struct sandbox_link *link)
+void spares_tidy(struct sandbox_link *link)
 {
 	struct exec_cgroup good[SP_SPARE_CGROUPS];
 	uint32_t count = 0;
@@ -175,14 +175,6 @@ static void look_into_used(struct sandbox_link *link)
 		count++;
 	while (count > 0)
 		link->spares[link->spare_count++] = good[--count];
-}
-
-void spares_on_refill(struct sp_deferred *deferred)
-{
-	struct sandbox_link *link = SP_CONTAINER_OF(deferred, struct sandbox_link, refill);
-
-	look_into_used(link);
-	spares_want(link);
 }
 
 void spares_drop(struct sandbox_link *link)

@@ -50,21 +50,22 @@ static int check_room(const struct sp_exec *exec, int fd, struct sp_err *err)
 static int add_pipe(struct sp_exec *exec, int number, int inside, struct passed *passed,
 		    struct sp_err *err)
 {
+	bool kept = number != 0; /* see exec_output.c */
 	int ends[2];
-
 	int status;
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -errno, "make a pipe for an exec");
-	pass(passed, ends[inside], true);
-	status = check_room(exec, ends[1 - inside], err);
+	status = check_room(exec, SP_MAX(ends[0], ends[1]), err);
 	if (status == 0 && fchmod(ends[inside], 0666) < 0)
 		status = sp_err_set(err, -errno, "open up the pipe of an exec");
 	if (status < 0) {
-		sp_fd_close(&ends[1 - inside]);
+		sp_fd_close(&ends[0]);
+		sp_fd_close(&ends[1]);
 		return status;
 	}
-	return exec_stream_new(exec, number, ends[1 - inside], err);
+	pass(passed, ends[inside], !kept);
+	return exec_stream_new(exec, number, ends[1 - inside], kept ? ends[inside] : -1, err);
 }
 
 /* Opened for each: the flags, locks and owners of one open file are seen by all that share it, and

@@ -9,6 +9,10 @@
  * A pipe that somebody in the background keeps open then belongs to the sandbox: drained at a
  * measured pace, so that the writer neither blocks nor dies of SIGPIPE nor burns our CPU, and
  * thrown away; at most SP_LEFTOVERS_MAX of them, the oldest closed.
+ *
+ * End of file decides nothing, and while a program exits it would wake us twice, a moment before
+ * its result does. So the end that the sandbox writes to stays open here too, until the answer is
+ * written: then the pipe is looked at once and closed, or left over.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -31,7 +35,7 @@ static void on_pace(struct sp_timer *timer)
 	exec_stream_watch(stream);
 }
 
-int exec_stream_new(struct sp_exec *exec, int number, int fd, struct sp_err *err)
+int exec_stream_new(struct sp_exec *exec, int number, int fd, int inside_fd, struct sp_err *err)
 {
 	struct sp_service *service = exec->service;
 	struct exec_stream *stream = calloc(1, sizeof(*stream));
@@ -46,6 +50,7 @@ int exec_stream_new(struct sp_exec *exec, int number, int fd, struct sp_err *err
 	}
 	stream->poll.data = stream;
 	stream->fd = fd;
+	stream->inside_fd = inside_fd;
 	stream->number = number;
 	stream->exec = exec;
 	stream->service = service;
@@ -56,6 +61,7 @@ int exec_stream_new(struct sp_exec *exec, int number, int fd, struct sp_err *err
 fail:
 	free(stream);
 	sp_fd_close(&fd);
+	sp_fd_close(&inside_fd);
 	return sp_err_set(err, status, "stream of an exec");
 }
 
@@ -78,11 +84,11 @@ void exec_stream_close(struct exec_stream *stream)
 	if (stream->exec)
 		stream->exec->streams[stream->number] = NULL;
 	stream->exec = NULL;
-	if (stream->leftover_of) {
-		sp_list_remove(&stream->link);
+	sp_list_remove(&stream->link);
+	if (stream->leftover_of)
 		stream->leftover_of->leftover_count--;
-		stream->leftover_of = NULL;
-	}
+	stream->leftover_of = NULL;
+	sp_fd_close(&stream->inside_fd);
 	sp_timer_done(&stream->service->timers, &stream->pace);
 	uv_close((uv_handle_t *)&stream->poll, on_closed);
 }
@@ -194,26 +200,48 @@ static void discard(struct exec_stream *stream)
 	exec_stream_watch(stream);
 }
 
-/* The exec has all it gets from this one. Kept open if somebody still writes. */
-static void let_go(struct exec_stream *stream)
+/* Closed, or kept if somebody still writes. */
+static void let_go(struct sandbox_link *link, struct exec_stream *stream)
 {
-	struct sandbox_link *link = stream->exec ? stream->exec->sandbox : NULL;
-	ssize_t got = 0;
+	ssize_t got;
 
-	if (link && !stream->exec->one_shot && !stream->exec->tty && link->state == LINK_READY)
-		got = read(stream->fd, stream->service->read_buffer, SP_READ_BUFFER);
+	sp_list_remove(&stream->link);
+	sp_fd_close(&stream->inside_fd);
+	got = read(stream->fd, stream->service->read_buffer, SP_READ_BUFFER);
 	if (got == 0 || (got < 0 && errno != EAGAIN)) {
 		exec_stream_close(stream);
 		return;
 	}
 	if (link->leftover_count >= SP_LEFTOVERS_MAX)
 		exec_stream_close(SP_CONTAINER_OF(link->leftovers.next, struct exec_stream, link));
-	stream->exec->streams[stream->number] = NULL;
-	stream->exec = NULL;
 	stream->leftover_of = link;
 	link->leftover_count++;
 	sp_list_append(&link->leftovers, &stream->link);
 	exec_stream_watch(stream);
+}
+
+void exec_streams_tidy(struct sandbox_link *link)
+{
+	struct exec_stream *stream;
+
+	while ((stream = SP_LIST_FIRST(&link->retired, struct exec_stream, link)))
+		let_go(link, stream);
+}
+
+/* The exec has all it gets from this one. */
+static void retire(struct exec_stream *stream)
+{
+	struct sandbox_link *link = stream->exec->sandbox;
+
+	if (!link || stream->exec->one_shot || stream->exec->tty || link->state != LINK_READY) {
+		exec_stream_close(stream);
+		return;
+	}
+	stream->exec->streams[stream->number] = NULL;
+	stream->exec = NULL;
+	sp_list_append(&link->retired, &stream->link);
+	exec_stream_watch(stream);
+	sp_defer_late(&link->service->deferred, &link->tidy);
 }
 
 void exec_streams_bound(struct sp_exec *exec)
@@ -251,7 +279,7 @@ bool exec_streams_settle(struct sp_exec *exec)
 		if (exec->cancelled)
 			return true;
 		if (stream->ended) {
-			let_go(stream);
+			retire(stream);
 		} else {
 			exec_stream_watch(stream);
 			settled = false;

@@ -394,6 +394,8 @@ void sandbox_gone(struct sandbox_link *link)
 	}
 	link->state = LINK_GONE;
 	spares_drop(link);
+	while (!sp_list_empty(&link->retired))
+		exec_stream_close(SP_CONTAINER_OF(link->retired.next, struct exec_stream, link));
 	while (!sp_list_empty(&link->leftovers))
 		exec_stream_close(SP_CONTAINER_OF(link->leftovers.next, struct exec_stream, link));
 	if (link->attached) {
@@ -418,7 +420,7 @@ void sandbox_free_when_done(struct sandbox_link *link)
 		return;
 	sp_deferred_cancel(&link->gone);
 	sp_deferred_cancel(&link->release);
-	sp_deferred_cancel(&link->refill);
+	sp_deferred_cancel(&link->tidy);
 	sp_list_remove(&link->link);
 	free(link);
 	stop_progress(service);

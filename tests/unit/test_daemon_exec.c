@@ -196,7 +196,7 @@ Test(daemon_exec, background_child_delays_nothing_and_lives)
 	outcome = live_exec(&live, &held, &leave);
 	cr_assert(outcome.result.reason == SP_EXEC_EXITED && outcome.result.wall_us < 5000000);
 	cr_assert_not_null(strstr(outcome.text[1], "hi\n"));
-	cr_assert(live_link(&live, &held)->leftover_count == 2);
+	LIVE_WAIT(&live, live_link(&live, &held)->leftover_count == 2);
 	live_let_pass(&live, 300);
 	outcome = live_exec(&live, &held, &look);
 	cr_assert(outcome.result.exit_code == 0, "it died: %s", outcome.text[1]);
@@ -215,9 +215,10 @@ Test(daemon_exec, pipes_left_open_are_capped_and_the_oldest_goes)
 	leave.spec.merge_stderr = true;
 	for (uint32_t i = 1; i <= SP_LEFTOVERS_MAX; i++) {
 		(void)live_exec(&live, &held, &leave);
-		cr_assert(live_link(&live, &held)->leftover_count == i);
+		LIVE_WAIT(&live, live_link(&live, &held)->leftover_count == i);
 	}
 	(void)live_exec(&live, &held, &leave);
+	LIVE_WAIT(&live, sp_list_empty(&live_link(&live, &held)->retired));
 	cr_assert(live_link(&live, &held)->leftover_count == SP_LEFTOVERS_MAX);
 	live_release(&live, &held);
 	live_stop(&live);
@@ -631,10 +632,12 @@ Test(daemon_exec, thousand_execs_in_one_sandbox_leave_no_descriptor, .timeout = 
 	(void)live_exec(&live, &held, &command);
 	LIVE_WAIT(&live, live_full(&live, "default"));
 	LIVE_WAIT(&live, live_link(&live, &held)->spare_count == SP_SPARE_CGROUPS);
+	LIVE_WAIT(&live, sp_list_empty(&live_link(&live, &held)->retired));
 	before = open_descriptors();
 	for (int i = 0; i < 1000; i++)
 		cr_assert(live_exec(&live, &held, &command).result.exit_code == 0);
 	LIVE_WAIT(&live, live_link(&live, &held)->spare_count == SP_SPARE_CGROUPS);
+	LIVE_WAIT(&live, sp_list_empty(&live_link(&live, &held)->retired));
 	cr_assert(open_descriptors() == before);
 	live_release(&live, &held);
 	live_stop(&live);

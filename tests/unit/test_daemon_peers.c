@@ -302,10 +302,11 @@ static void captive_open(struct captive *captive)
 	link->pool = &captive->pool;
 	sp_list_init(&link->link);
 	sp_list_init(&link->execs);
+	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, NULL);
 	sp_deferred_init(&link->release, NULL);
-	sp_deferred_init(&link->refill, NULL);
+	sp_deferred_init(&link->tidy, NULL);
 	link->state = LINK_BOOTING;
 	cr_assert(sandbox_attach(link, &created, pidfd, pair[0], &err) == 0);
 	link->state = LINK_READY;
