@@ -162,7 +162,12 @@ class Watch:
         wait_until(acquired, within, "a remote acquire works again", interval=0.1)
         took = time.monotonic() - begin
         self.cluster.wait_idle(MAX_IDLE, timeout=within)
-        wait_until(self.listed, within, "Redis lists what the hosts hold")
+        try:
+            wait_until(self.listed, within, "Redis lists what the hosts hold")
+        except AssertionError as error:
+            logs = "".join(f"\n-- {name}\n{daemon.log()[-1500:]}"
+                           for name, daemon in self.cluster.daemons.items())
+            raise AssertionError(f"{error}\n{self.cluster.stats()}{logs}") from None
         print(f"  acquired after {took:.2f} s, all as before after {time.monotonic() - begin:.2f} s",
               flush=True)
 

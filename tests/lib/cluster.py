@@ -151,7 +151,7 @@ class RedisServer:
             connection.close()
             self._threads.connection = None
             # Sentinel and tests close connections; what was kept may have been dead for long.
-            if kept is None or not isinstance(error, (BrokenPipeError, EOFError)):
+            if kept is None or not isinstance(error, (ConnectionError, EOFError)):
                 raise
         return self.call(*words, timeout=timeout)
 
