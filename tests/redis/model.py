@@ -71,7 +71,9 @@ class Host:
         self.table = {box.id: box for box in self.table.values() if box.state in ("idle", "leased")}
 
     def crash(self):
+        """It may only have been stopped, and go on when another has taken its place."""
         self.alive = False
+        self.world.zombies.append((self.name, self.incarnation, self.seq + 1))
 
     def say(self, box):
         if box.id not in self.dirty:
@@ -422,6 +424,8 @@ class World:
         self.boxes = {}
         self.asked, self.given_up, self.queued = set(), set(), set()
         self.delayed = []
+        self.zombies = []
+        self.order = []
         self.snapshot = None
         self.current = {}
         self.last_beat = {}
@@ -522,6 +526,8 @@ class World:
             state["totals"] = self.totals()
         if self.strict and self.intact and name in SUPERVISOR | {"acquire", "wait"}:
             state["tickets"] = self.tickets()
+            self.order = [lease for lease in self.order if lease in state["tickets"][0]]
+            state["order"] = list(self.order)
         if self.intact and name in SUPERVISOR and (late or args[1] != self.current.get(args[0])):
             state["listed"] = self.listed()
         return state
@@ -535,6 +541,8 @@ class World:
                        f"shares grew from {totals['shares']} to {now['shares']}, owed {owed}")
         if "tickets" in before:
             queue, live = before["tickets"]
+            self.check(before["order"] == [lease for lease in queue if lease in before["order"]],
+                       "the queue is not in the order in which they came")
             still = set(self.redis.call("ZRANGE", BASE + "waiters", 0, -1))
             left_behind = None
             for lease in queue:
@@ -557,6 +565,8 @@ class World:
             if reply[0] == "OK":
                 self.observe_grant(name, args[0], reply)
             elif reply[0] == "WAIT":
+                if name == "acquire" and args[0] not in self.order:
+                    self.order.append(args[0])
                 self.queued.add(args[0])  # a grant may now be older than the answer
 
     def observe_supervisor(self, name, args, reply):
@@ -615,6 +625,10 @@ class World:
 
     def crash_somebody(self):
         dice = self.dice
+        if self.zombies and dice.random() < 0.2:
+            name, incarnation, seq = dice.choice(self.zombies)
+            if self.current.get(name) != incarnation:
+                self.execute("update", (name, incarnation, seq, self.made_up(), "gone", "", 0, 0, ""))
         for host in self.hosts:
             if host.alive and dice.random() < 0.02:
                 host.crash()
@@ -623,6 +637,11 @@ class World:
         if dice.random() < 0.01:
             self.now += dice.choice([6000, 20_000])
             self.set_clock()
+
+    def made_up(self):
+        """Some sandbox that there is, if there is one."""
+        boxes = [box_id for host in self.hosts for box_id in host.table]
+        return self.dice.choice(boxes) if boxes else sandbox_id(7)
 
     def hurt_the_store(self):
         dice = self.dice

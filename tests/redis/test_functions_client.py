@@ -346,6 +346,15 @@ class Wait(FunctionCase):
         self.assertEqual(self.acquire("fourth"), ["EMPTY"])
         self.assertStatus(self.wait("third"), "OK", sandbox_id(2))
 
+    def test_newcomers_do_not_overtake_who_could_be_served(self):
+        a = self.host(max_idle=4)
+        a.publish(1)
+        self.call("drain_host", "a", 1)
+        self.acquire("first", "wait")
+        self.call("drain_host", "a", 0)
+        self.assertEqual(self.acquire("second"), ["EMPTY"])
+        self.assertStatus(self.wait("first"), "OK", sandbox_id(1))
+
     def test_a_ticket_keeps_its_place_when_an_entry_does_not_fit(self):
         a, b = self.host("a", max_idle=4), self.host("b", max_idle=4)
         self.acquire("long", "wait", min_ttl=50_000)
