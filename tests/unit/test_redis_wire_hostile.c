@@ -461,7 +461,7 @@ Test(redis_wire_hostile, pauses_grow_up_to_the_most)
 
 Test(redis_wire_hostile, b143_many_clients_do_not_come_back_in_step)
 {
-	enum { CLIENTS = 60, BINS = 10, BIN_MS = 200 };
+	enum { CLIENTS = 60, BINS = 12, BIN_MS = 250 };
 
 	static struct wire wires[CLIENTS];
 	struct hostile hostile;
@@ -472,7 +472,8 @@ Test(redis_wire_hostile, b143_many_clients_do_not_come_back_in_step)
 
 	prepare(&hostile, "PING", NULL);
 	hostile.hang_up = true;
-	hostile.options.backoff_max_ms = 400;
+	hostile.options.backoff_min_ms = 200;
+	hostile.options.backoff_max_ms = 2000;
 	for (size_t i = 0; i < CLIENTS; i++) {
 		struct sp_redis_options options = hostile.options;
 
@@ -482,7 +483,7 @@ Test(redis_wire_hostile, b143_many_clients_do_not_come_back_in_step)
 				       &wires[i].redis, NULL) == 0);
 	}
 	/* Until all pauses are at their most. */
-	REDIS_WAIT(&hostile.wire.at, hostile.fake.connections > CLIENTS * 12);
+	REDIS_WAIT(&hostile.wire.at, hostile.fake.connections > CLIENTS * 6);
 	seen = hostile.fake.connections;
 	begin_ms = redis_now_ms();
 	while (redis_now_ms() < begin_ms + BINS * BIN_MS) {
