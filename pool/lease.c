@@ -4,8 +4,9 @@
  * The end of a lease. At hand-out it is now + claim_timeout, because somebody who never learned of
  * the grant must not pin a sandbox. At the first claim it becomes claim time + min(ttl, max_lease);
  * ttl 0 stands for what remained of the sandbox's idle life at hand-out. Renewals move it on, never
- * back. Who took a sandbox from the directory and claims it before we heard of that gets the ttl
- * that was asked for as soon as the directory tells it: this one correction may shorten. A timer
+ * back. Who took a sandbox from the directory and claims it before we heard of that has another
+ * claim_timeout first, and gets the ttl that was asked for as soon as the directory tells it, or
+ * what a claim without ttl means when it tells nothing in that time. A timer
  * enforces it, and every use compares it with the clock as well: after a suspend the timer may be
  * late, the comparison is not.
  *
@@ -44,6 +45,16 @@ static int64_t life_after_claim(const struct sp_entry *entry)
 	return SP_MIN(life, entry->sandbox.pool->config.max_lease_ms);
 }
 
+/* … until the directory has said for how long it was asked. */
+static int64_t life_until_told(const struct sp_entry *entry)
+{
+	int64_t claim_timeout_ms = entry->sandbox.pool->config.claim_timeout_ms;
+	int64_t life = life_after_claim(entry);
+
+	return entry->sandbox.ttl_open && claim_timeout_ms > 0 ? SP_MIN(life, claim_timeout_ms)
+							       : life;
+}
+
 static void set_end(struct sp_entry *entry, int64_t expires_ms)
 {
 	entry->sandbox.expires_ms = expires_ms;
@@ -74,16 +85,17 @@ void sp_lease_bind(struct sp_lease *lease, struct sp_entry *entry, int64_t age_m
 void sp_lease_learn_ttl(struct sp_entry *entry, int64_t ttl_ms)
 {
 	struct sp_lease *lease = entry->lease;
+	int64_t end_ms;
 
 	if (!entry->sandbox.ttl_open)
 		return;
 	entry->sandbox.ttl_open = false;
-	if (ttl_ms <= 0)
-		return;
-	lease->ttl_ms = ttl_ms;
+	if (ttl_ms > 0)
+		lease->ttl_ms = ttl_ms;
 	if (!entry->sandbox.claimed)
 		return;
-	set_end(entry, sp_time_add(lease->claimed_ms, life_after_claim(entry)));
+	end_ms = sp_time_add(lease->claimed_ms, life_after_claim(entry));
+	set_end(entry, lease->renewed ? SP_MAX(end_ms, entry->sandbox.expires_ms) : end_ms);
 	sp_lease_moved(entry);
 }
 
@@ -141,6 +153,12 @@ struct sp_lease *sp_lease_find(struct sp_pool *pool, const char *lease_id)
 
 bool sp_lease_lapsed(struct sp_entry *entry, int64_t now_ms, bool ask)
 {
+	if (sp_entry_remaining(entry, now_ms) <= 0 && entry->sandbox.ttl_open &&
+	    entry->sandbox.claimed) {
+		/* The directory has said nothing: what a claim without ttl means by itself. */
+		sp_lease_learn_ttl(entry, 0);
+		sp_directory_update(entry, now_ms);
+	}
 	if (sp_entry_remaining(entry, now_ms) > 0)
 		return false;
 	sp_entry_end(entry,
@@ -177,7 +195,7 @@ int sp_pool_claim(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t now_
 		return 0;
 	sandbox->claimed = true;
 	entry->lease->claimed_ms = now;
-	set_end(entry, now + life_after_claim(entry));
+	set_end(entry, now + life_until_told(entry));
 	sp_directory_update(entry, now);
 	return 0;
 }
@@ -247,6 +265,7 @@ int sp_pool_renew(struct sp_pool *pool, struct sp_sandbox *sandbox, int64_t ttl_
 	result = sp_pool_claim(pool, sandbox, now_ms, err);
 	if (result < 0)
 		return result;
+	sp_entry_of(sandbox)->lease->renewed = true;
 	if (pool->now_ms + ttl_ms > sandbox->expires_ms) {
 		set_end(sp_entry_of(sandbox), pool->now_ms + ttl_ms);
 		sp_directory_update(sp_entry_of(sandbox), pool->now_ms);

@@ -60,6 +60,7 @@ struct sp_lease {
 	enum sp_acquire_policy policy;
 	int64_t ttl_ms;
 	bool foreign; /* asked for through the directory: with which policy is not known here */
+	bool renewed;
 	int64_t claimed_ms;
 	int64_t ended_ms;
 };

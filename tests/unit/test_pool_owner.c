@@ -460,12 +460,45 @@ Test(owner, the_ttl_that_the_directory_tells_late_counts_once_from_the_claim)
 	open_directory(&fix, 2);
 	sandbox = idle_one(&fix);
 	cr_assert(bind(&fix, sandbox, 1, 0) == 0);
-	cr_assert(sandbox->expires_ms > fix.now + 60000, "the rest of its idle life");
-	directory.owner->granted(directory.arg, sandbox->id, sandbox->lease_id, 60000, 0);
-	cr_assert(sandbox->expires_ms == fix.now + 60000);
-	cr_assert(last_note()->expires_ms == fix.now + 60000);
+	cr_assert(sandbox->expires_ms == fix.now + 60000, "claim_timeout, until we know more");
+	directory.owner->granted(directory.arg, sandbox->id, sandbox->lease_id, 600000, 0);
+	cr_assert(sandbox->expires_ms == fix.now + 600000);
+	cr_assert(last_note()->expires_ms == fix.now + 600000);
 	directory.owner->granted(directory.arg, sandbox->id, sandbox->lease_id, 1000, 0);
-	cr_assert(sandbox->expires_ms == fix.now + 60000);
+	cr_assert(sandbox->expires_ms == fix.now + 600000);
+	close_directory(&fix);
+}
+
+Test(owner, a_claim_that_the_directory_says_nothing_about_has_the_rest_of_the_idle_life)
+{
+	struct fixture fix;
+	struct sp_sandbox *sandbox;
+	int64_t rest;
+
+	open_directory(&fix, 2);
+	sandbox = idle_one(&fix);
+	rest = sandbox->expires_ms;
+	cr_assert(bind(&fix, sandbox, 1, 0) == 0);
+	fixture_run(&fix, 60000);
+	cr_assert(sandbox->state == SP_SANDBOX_LEASED && sandbox->expires_ms == rest);
+	cr_assert(last_note()->expires_ms == rest);
+	directory.owner->granted(directory.arg, sandbox->id, sandbox->lease_id, 70000, 0);
+	cr_assert(sandbox->expires_ms == rest, "too late to take it back");
+	close_directory(&fix);
+}
+
+Test(owner, a_renewal_is_not_taken_back_by_the_directorys_ttl)
+{
+	struct fixture fix;
+	struct sp_sandbox *sandbox;
+	int64_t ignored;
+
+	open_directory(&fix, 2);
+	sandbox = idle_one(&fix);
+	cr_assert(bind(&fix, sandbox, 1, 0) == 0);
+	cr_assert(sp_pool_renew(fix.pool, sandbox, 90000, fix.now, &ignored, NULL) == 0);
+	directory.owner->granted(directory.arg, sandbox->id, sandbox->lease_id, 70000, 0);
+	cr_assert(sandbox->expires_ms == fix.now + 90000);
 	close_directory(&fix);
 }
 
