@@ -329,7 +329,12 @@ static void start_node(struct redis_server *server)
 	const char *const extra[] = {"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 				     NULL};
 
-	redis_server_start_tcp(server, extra);
+	redis_server_prepare(server);
+	/* The cluster's own port is 10,000 above. */
+	do
+		server->port = redis_free_port();
+	while (server->port > 55000);
+	redis_server_launch(server, extra);
 }
 
 static bool cluster_ok(const struct redis_server *server)
