@@ -26,6 +26,7 @@ REDIS_TIMEOUT_S = 1.2
 HTTP_TIMEOUT_S = 2.0
 BUDGET = 8          # candidates that an acquire tries
 TTL_MS = 4000
+VANISHING_TTL_MS = 60000  # claim_timeout is what must end it
 
 # What a thread does with a sandbox, and how often.
 MANNERS = (
@@ -110,12 +111,12 @@ class Worker(threading.Thread):
         return status, {"sandbox": words[0], "host": words[1], "endpoint": words[2],
                         "remaining_ms": int(words[4])}
 
-    def acquire(self, lease, policy="fail_fast", reject=(), **call):
+    def acquire(self, lease, policy="fail_fast", reject=(), ttl_ms=TTL_MS, **call):
         def question():
-            return self.granted(*self.fcall("acquire", lease, policy, -1, TTL_MS, "",
+            return self.granted(*self.fcall("acquire", lease, policy, -1, ttl_ms, "",
                                             ",".join(reject), ""))
         return self.ask("acquire", lease, question, "redis", REDIS_TIMEOUT_S, policy=policy,
-                        ttl_ms=TTL_MS, reject=list(reject), **call)
+                        ttl_ms=ttl_ms, reject=list(reject), **call)
 
     def wait(self, lease, deadline_ms):
         def question():
@@ -246,7 +247,8 @@ class Worker(threading.Thread):
             else:
                 if manner == "lost-reply":
                     self.lose_reply(lease)
-                status, fields = self.acquire(lease)
+                status, fields = self.acquire(
+                    lease, ttl_ms=VANISHING_TTL_MS if manner == "vanishing" else TTL_MS)
             if manner == "twice" and status == "OK":
                 status, fields = self.acquire(lease, again=True)
             if manner == "vanishing" or status != "OK":
