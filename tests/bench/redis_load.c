@@ -208,7 +208,7 @@ static void connect_client(struct client *client, const char *path)
 		errno = ENAMETOOLONG;
 		die(path);
 	}
-	strcpy(address.sun_path, path);
+	memcpy(address.sun_path, path, strlen(path) + 1);
 	client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (client->fd < 0 ||
 	    connect(client->fd, (struct sockaddr *)&address, sizeof(address)) != 0)
