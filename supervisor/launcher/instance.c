@@ -149,7 +149,7 @@ void sp_instance_remove(const struct sp_instance *instance, const char *name)
 	(void)unlinkat(lock_dir_fd, file, 0);
 	/* A uid lock file may go only with its last user: two of them would lock nothing. */
 	if (flock(lock_dir_fd, LOCK_EX | LOCK_NB) == 0) {
-		(void)unlinkat(lock_dir_fd, SP_UID_SLOTS_FILE, 0);
+		sp_uid_slots_remove(lock_dir_fd);
 		(void)rmdir(instance->lock_dir);
 	}
 }

@@ -26,9 +26,10 @@
 #define TOP_DIR         "sandpool"
 #define MAKE_RETRIES    8
 #define SUPERVISOR_LEAF "supervisor"
-#define VALUE_MAX       64  /* of one written limit */
-#define KILL_BATCH      256 /* processes of one v1 pass */
-#define SWEEP_MS        5   /* between two passes of the sweep */
+#define VALUE_MAX       64     /* of one written limit */
+#define KILL_BATCH      256    /* processes of one v1 pass */
+#define SWEEP_MS        5      /* between two passes of the sweep */
+#define CPU_PERIOD_US   100000 /* of a new v1 cgroup */
 
 static const struct {
 	const char *name;
@@ -495,7 +496,11 @@ static int limit_cpu(int dir_fd, bool v2, const struct sp_cgroup_limits *limits)
 			       limits->cpu_period_us);
 		return write_file(dir_fd, "cpu.max", value);
 	}
-	status = write_number(dir_fd, "cpu.cfs_period_us", limits->cpu_period_us);
+	/* For each of the two the kernel goes through every cgroup there is, so what a new one has
+	 * already is not written. */
+	status = limits->cpu_period_us == CPU_PERIOD_US
+			 ? 0
+			 : write_number(dir_fd, "cpu.cfs_period_us", limits->cpu_period_us);
 	if (status == 0)
 		status = write_number(dir_fd, "cpu.cfs_quota_us", limits->cpu_quota_us);
 	return status;
