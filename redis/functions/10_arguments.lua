@@ -29,9 +29,10 @@ prepare[#prepare + 1] = function()
 		end
 	end
 
-	local function exactly(length, foreign, what)
+	-- Anchored at both ends, the matcher runs through once: a search begins anew at every letter.
+	local function exactly(length, expression, what)
 		return function(text)
-			if #text == length and not find(text, foreign) then
+			if #text == length and find(text, expression) then
 				return text
 			end
 			return nil, what
@@ -97,9 +98,9 @@ prepare[#prepare + 1] = function()
 
 	arguments.host = pattern('^[a-z0-9][a-z0-9._-]*$', 63,
 		'must be a host name: 1 to 63 of a-z, 0-9, ".", "_", "-"')
-	arguments.sandbox = exactly(20, '[^0-9a-hjkmnp-tv-z]',
+	arguments.sandbox = exactly(20, '^[%da-hjkmnp-tv-z]+$',
 		'must be a sandbox id: 20 of 0-9, a-z without i, l, o, u')
-	arguments.lease = exactly(64, '[^0-9a-f]',
+	arguments.lease = exactly(64, '^[%da-f]+$',
 		'must be a lease id: 64 lower-case hex digits')
 	arguments.incarnation = pattern('^[%w-]+$', 64,
 		'must be 1 to 64 letters, digits or "-"')

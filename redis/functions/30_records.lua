@@ -19,10 +19,18 @@ prepare[#prepare + 1] = function()
 	fractions is 0 only if all are whole; NaN and infinity have none. They are written out, and
 	make no table but the record, because they are most of the time that an acquire takes. ]]
 
+	--[[ An idle sandbox that nothing is asked of is four values, a grant ten: what follows has its
+	defaults. ]]
 	local function read_sandbox(text)
-		local host, state, expires, digest, lease, ends, claimed, asked, reason, since, ttl,
-			wanted, told, via = unpack_text(text)
-		if not STATES[state] or not ASKED[asked] or not arguments.host(host) or
+		local host, state, expires, digest, lease, ends, asked, since, ttl, via, claimed, reason,
+			wanted, told = unpack_text(text)
+		if lease == nil then
+			lease, ends, asked, since, ttl, via = '', 0, '', 0, 0, 0
+		end
+		if claimed == nil then
+			claimed, reason, wanted, told = 0, '', 0, 0
+		end
+		if not STATES[state] or not ASKED[asked] or type(host) ~= 'string' or
 				type(digest) ~= 'string' or type(lease) ~= 'string' or
 				type(reason) ~= 'string' or expires % 1 + ends % 1 + claimed % 1 + since % 1 +
 				ttl % 1 + wanted % 1 + told % 1 + via % 1 ~= 0 then
@@ -35,20 +43,27 @@ prepare[#prepare + 1] = function()
 			digest = digest,
 			lease = lease,
 			ends = ends + 0,       -- end of the lease: expected, then the supervisor's word
-			claimed = claimed + 0,
 			asked = asked,         -- of the supervisor
-			reason = reason,       -- of a command or hint
 			since = since + 0,     -- asked since
 			ttl = ttl + 0,         -- of a grant
+			via = via + 0,         -- 1: the lease came from here, not from a local acquire
+			claimed = claimed + 0,
+			reason = reason,       -- of a command or hint
 			wanted = wanted + 0,   -- end that the holder wants, 0 = none
 			told = told + 0,       -- how often the owner was told of that wish
-			via = via + 0,         -- 1: the lease came from here, not from a local acquire
 		}
 	end
 
 	local function pack_sandbox(r)
-		return pack(r.host, r.state, r.expires, r.digest, r.lease, r.ends, r.claimed, r.asked,
-			r.reason, r.since, r.ttl, r.wanted, r.told, r.via)
+		if r.claimed == 0 and r.reason == '' and r.wanted == 0 and r.told == 0 then
+			if r.lease == '' and r.asked == '' and r.ends == 0 and r.ttl == 0 and r.via == 0 then
+				return pack(r.host, r.state, r.expires, r.digest)
+			end
+			return pack(r.host, r.state, r.expires, r.digest, r.lease, r.ends, r.asked, r.since,
+				r.ttl, r.via)
+		end
+		return pack(r.host, r.state, r.expires, r.digest, r.lease, r.ends, r.asked, r.since, r.ttl,
+			r.via, r.claimed, r.reason, r.wanted, r.told)
 	end
 
 	-- What an acquire has to know of a host comes first.

@@ -22,11 +22,12 @@ prepare[#prepare + 1] = function()
 	local STATES = {active = true, draining = true, destroying = true, destroyed = true}
 	local FIELDS = {'revision', 'state', 'max_idle', 'max_total', 'min_ttl_ms',
 		'claim_timeout_ms', 'spec_revision', 'spec_digest', 'total', 'live', 'beat', 'born',
-		'settle', 'version', 'nudged'}
-	local WORDS = {state = true, spec_digest = true}
+		'settle', 'version', 'nudged', 'brief'}
+	local WORDS = {state = true, spec_digest = true, brief = true}
+	local BRIEF = '^(%l+)|(%d+)|([01])|([^|]+)$'
 	-- Bookkeeping of the library itself: may be missing.
 	local OWN = {total = true, live = true, beat = true, born = true, settle = true,
-		version = true, nudged = true}
+		version = true, nudged = true, brief = true}
 
 	local function load_fields(p, fields)
 		local values = pool.call(p, 'HMGET', p.meta_key, unpack(fields))
@@ -38,6 +39,8 @@ prepare[#prepare + 1] = function()
 			local value = values[i]
 			if not WORDS[field] then
 				value = arguments.time(value or (OWN[field] and '0') or '')
+			elseif OWN[field] then
+				value = value or ''
 			end
 			if not value or (field == 'state' and not STATES[value]) then
 				p.damaged = true
@@ -55,14 +58,29 @@ prepare[#prepare + 1] = function()
 		return load_fields(p, FIELDS)
 	end
 
-	-- What an acquire that is served has to know: state, min_ttl_ms, spec_digest.
-	function meta.brief(p)
-		local v = pool.call(p, 'HMGET', p.meta_key, 'state', 'min_ttl_ms', 'spec_digest')
-		local least = tonumber(v[2] or nil)
-		if not STATES[v[1]] or not least or least % 1 ~= 0 or not v[3] then
-			return nil
+	--[[ What an acquire that is served has to know, as one field: state, min_ttl_ms, whether there may
+	be tickets, spec_digest. Written with what it repeats; 'may' is taken back by heartbeats. ]]
+	function meta.note_brief(p, m, waiting)
+		local brief = string.format('%s|%.0f|%d|%s', m.state, m.min_ttl_ms, waiting and 1 or 0,
+			m.spec_digest)
+		if brief ~= m.brief then
+			m.brief = brief
+			pool.call(p, 'HSET', p.meta_key, 'brief', brief)
 		end
-		return {state = v[1], min_ttl_ms = least, spec_digest = v[3]}
+	end
+
+	function meta.brief(p)
+		local text = pool.call(p, 'HGET', p.meta_key, 'brief')
+		local state, least, waiting, digest = string.match(text or '', BRIEF)
+		if not STATES[state] then
+			local m = meta.load(p)
+			if m then
+				m.waiting = true
+			end
+			return m
+		end
+		return {state = state, min_ttl_ms = tonumber(least), waiting = waiting == '1',
+			spec_digest = digest}
 	end
 
 	-- Something that shares depend on is not as it was: they are computed anew (70_shares).
@@ -88,6 +106,9 @@ prepare[#prepare + 1] = function()
 			command[#command + 1] = type(value) == 'number' and pool.digits(value) or value
 		end
 		pool.call(p, 'HSET', p.meta_key, unpack(command))
+		if m.spec_digest ~= '' and (fields.state or fields.min_ttl_ms or fields.spec_digest) then
+			meta.note_brief(p, m, true)
+		end
 	end
 
 	-- What a supervisor remembers of the operator's intent.
@@ -115,6 +136,7 @@ prepare[#prepare + 1] = function()
 		if not m then
 			m = {revision = -1, total = 0, live = 0, settle = 0, version = p.now, nudged = 0}
 			meta.set(p, m, {beat = p.now, born = p.now, spec_revision = 0, spec_digest = ''})
+			m.min_ttl_ms, m.brief = 0, ''
 		elseif m.revision == 0 and offered.revision == 0 then
 			meta.set(p, m, {max_idle = offered.max_idle, max_total = offered.max_total})
 		end

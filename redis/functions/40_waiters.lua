@@ -106,6 +106,7 @@ prepare[#prepare + 1] = function()
 		waiters.refresh(p, lease)
 		records.wish.put(p, lease, wish)
 		p.queue = nil
+		meta.note_brief(p, m, true)
 		-- Somebody has to make one: not at the next tick but now.
 		if not pool.ahead(p, m.nudged + NUDGE_EVERY_MS, NUDGE_EVERY_MS) then
 			meta.set(p, m, {nudged = p.now})

@@ -17,7 +17,6 @@ what it takes.
 local dispense = {}
 prepare[#prepare + 1] = function()
 	local ENTRIES_PER_CALL = 64
-	local HINTS_PER_HOST = 16
 	local HOSTS_AT_ONCE = 8
 	local HOSTS_PER_CALL = 256
 	local SERVE_PER_CALL = 16
@@ -41,51 +40,63 @@ prepare[#prepare + 1] = function()
 			record.spec_digest == m.spec_digest
 	end
 
-	-- Those of this host that nobody may have any more; their owner decides what becomes of them.
-	local function hint_short(p, host, least)
-		local idle = key(p, 'idle:', host)
-		for _, id in ipairs(call(p, 'ZRANGEBYSCORE', idle, '-inf', p.now + least, 'LIMIT', 0,
-				HINTS_PER_HOST)) do
-			local record = records.sandbox.get(p, id)
-			if record and record.host == host and record.state == 'idle' then
-				sandboxes.hint(p, id, record,
-					record.expires <= p.now and 'expired' or 'near_expiry')
-			else
-				call(p, 'ZREM', idle, id)
-			end
+	-- Is it what the sorted set says? One of an old spec goes to its owner to decide.
+	local function is_good(p, m, host, id, record)
+		if not record or record.host ~= host or record.state ~= 'idle' or record.asked ~= '' then
+			return false
+		elseif record.digest ~= m.spec_digest then
+			sandboxes.hint(p, id, record, 'spec_changed')
+			return false
 		end
+		return true
 	end
 
-	-- The entry of this host that fits: id, its record, whether another one is listed.
-	local function take_from(p, m, host, wish)
-		local idle = key(p, 'idle:', host)
-		local least = wish.min < 0 and m.min_ttl_ms or wish.min
-		local cut = p.now + least
-		local found, sorted = call(p, 'ZRANGE', idle, '0', '1'), false
-		while found[1] and p.entries < ENTRIES_PER_CALL do
-			local id = found[1]
-			local record = records.sandbox.get(p, id)
-			p.entries = p.entries + 1
-			if not record or record.host ~= host or record.state ~= 'idle' or
-					record.asked ~= '' or (sorted and record.expires <= cut) then
-				call(p, 'ZREM', idle, id)
-			elseif record.digest ~= m.spec_digest then
-				sandboxes.hint(p, id, record, 'spec_changed')
-			elseif record.expires > cut then
-				call(p, 'ZREM', idle, id)
-				return id, record, found[2] ~= nil
-			else
-				-- Some are too short for this wish: past them, and those that are for all.
-				hint_short(p, host, math.min(least, m.min_ttl_ms))
-				sorted = true
+	-- The first one that ends after `cut`, where those before it are to stay.
+	local function take_beyond(p, m, host, idle, cut)
+		while p.entries < ENTRIES_PER_CALL do
+			local id = call(p, 'ZRANGEBYSCORE', idle, '(' .. pool.digits(cut), '+inf',
+				'LIMIT', 0, 1)[1]
+			if not id then
+				return nil
 			end
-			found = sorted and call(p, 'ZRANGEBYSCORE', idle, '(' .. pool.digits(cut), '+inf',
-				'LIMIT', 0, 2) or call(p, 'ZRANGE', idle, '0', '1')
+			p.entries = p.entries + 1
+			call(p, 'ZREM', idle, id)
+			local record = records.sandbox.get(p, id)
+			if is_good(p, m, host, id, record) and record.expires > cut then
+				return id, record
+			end
 		end
 		return nil
 	end
 
-	-- Tries one host; keeps its place in the round.
+	--[[ The entry of this host that fits: id, its record. Popped first and looked at then, since the
+	first one nearly always fits. Those that nobody may have any more are its owner's to end. ]]
+	local function take_from(p, m, host, wish)
+		local idle = key(p, 'idle:', host)
+		local least = wish.min < 0 and m.min_ttl_ms or wish.min
+		local cut = p.now + least
+		while p.entries < ENTRIES_PER_CALL do
+			local id = call(p, 'ZPOPMIN', idle)[1]
+			if not id then
+				return nil
+			end
+			p.entries = p.entries + 1
+			local record = records.sandbox.get(p, id)
+			if is_good(p, m, host, id, record) then
+				if record.expires > cut then
+					return id, record
+				elseif record.expires > p.now + m.min_ttl_ms then
+					call(p, 'ZADD', idle, record.expires, id)
+					return take_beyond(p, m, host, idle, cut)
+				end
+				sandboxes.hint(p, id, record,
+					record.expires <= p.now and 'expired' or 'near_expiry')
+			end
+		end
+		return nil
+	end
+
+	-- Tries one host, which then is the last of the round. One that has nothing left leaves it.
 	local function try_host(p, m, host, wish)
 		local record = records.dispenser(p, host)
 		local round = key(p, 'hosts:idle')
@@ -93,8 +104,8 @@ prepare[#prepare + 1] = function()
 			p.left_round = p.left_round + call(p, 'ZREM', round, host)
 			return nil
 		end
-		local id, entry, more = take_from(p, m, host, wish)
-		if more then
+		local id, entry = take_from(p, m, host, wish)
+		if id then
 			call(p, 'ZADD', round, p.now_us_text, host)
 		elseif call(p, 'ZCARD', key(p, 'idle:', host)) == 0 then
 			p.left_round = p.left_round + call(p, 'ZREM', round, host)
@@ -114,10 +125,10 @@ prepare[#prepare + 1] = function()
 			end
 			p.left_round = 0
 		end
-		local first = 0
+		local first, count = 0, 1
 		while true do
 			local hosts = call(p, 'ZRANGE', key(p, 'hosts:idle'), tostring(first),
-				tostring(first + HOSTS_AT_ONCE - 1))
+				tostring(first + count - 1))
 			for _, host in ipairs(hosts) do
 				if p.hosts == HOSTS_PER_CALL or p.entries == ENTRIES_PER_CALL then
 					return nil
@@ -130,10 +141,11 @@ prepare[#prepare + 1] = function()
 					end
 				end
 			end
-			if #hosts < HOSTS_AT_ONCE then
+			if #hosts < count then
 				return nil
 			end
-			first, p.left_round = first + HOSTS_AT_ONCE - p.left_round, 0
+			first, p.left_round = first + count - p.left_round, 0
+			count = HOSTS_AT_ONCE
 		end
 	end
 

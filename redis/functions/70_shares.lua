@@ -15,9 +15,9 @@ what is free, and gets its part as the others report less.
 
 Nobody is given more than before while the pool settles (35_meta).
 
-Computing it reads all hosts, so it is done only when something changed that it depends on: the meta's
-`version` (a host came, left, drained, got another share, another intent), this host's own numbers, the
-live tickets, or the next host's deadline passed.
+Computing it reads all hosts, so it is done only when something changed that it depends on: the
+meta's `version` (a host came, left, drained, got another share, another intent), this host's own
+numbers, the live tickets, or the next host's deadline passed.
 
 Invariant: the sum of the shares of live hosts grows only while it stays within what is owed.
 ]]

@@ -255,6 +255,7 @@ prepare[#prepare + 1] = function()
 				dispense.serve(p, m)
 			end
 		end
+		meta.note_brief(p, m, waiters.any(p))
 		local tickets = shares.beat(p, m, v.host, me, before, was_live)
 		records.host.put(p, v.host, me)
 		local reply = {'OK', p.now, me.told, meta.DEADLINE_MS}

@@ -122,7 +122,7 @@ prepare[#prepare + 1] = function()
 
 		local wish = {policy = v.policy, min = v.min_ttl_ms, ttl = v.ttl_ms,
 			prefer = v.prefer_host, exclude = table.concat(v.exclude_hosts, ',')}
-		if waiters.any(p) then
+		if m.waiting and waiters.any(p) then
 			if waiters.has(p, v.lease) then
 				local known = records.wish.get(p, v.lease)
 				if known and differs(known, v) then

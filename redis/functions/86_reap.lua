@@ -51,11 +51,12 @@ prepare[#prepare + 1] = function()
 		waiters.oldest(p, function() return false end)
 	end
 
-	-- Hosts of the round that are lost: an acquire would do the same, if one came.
+	-- Hosts of the round that are lost or have nothing: an acquire would do it, if one came.
 	local function leave_round(p, budget)
 		local round = key(p, 'hosts:idle')
 		for _, host in ipairs(call(p, 'ZRANGE', round, 0, STEP - 1)) do
-			if not call(p, 'HGET', key(p, 'hosts'), host) then
+			if call(p, 'ZCARD', key(p, 'idle:', host)) == 0 or
+					not call(p, 'HGET', key(p, 'hosts'), host) then
 				call(p, 'ZREM', round, host)
 				budget.left = budget.left - 1
 			end

@@ -19,10 +19,12 @@ local FUNCTIONS = {
 
 local function callback(name, readonly)
 	return function(keys, argv)
-		for i = 1, #prepare do
-			prepare[i]()
+		if prepare then
+			for i = 1, #prepare do
+				prepare[i]()
+			end
+			prepare = nil
 		end
-		prepare = {}
 		return served[name](keys, argv, readonly)
 	end
 end

@@ -424,6 +424,15 @@ class Publish(FunctionCase):
         self.assertEqual(a.publish(1), [("idle", "", 0)])
         self.assertEqual(self.stats()["entries"], 2)
 
+    def test_forged_and_expired_entries_cost_no_share_b117(self):
+        a = self.host(max_idle=2)
+        a.publish(1, expires=self.now + 2000)
+        self.redis.call("ZADD", self.key("idle:a"), self.now + 9000, "forged", self.now + 9000,
+                        sandbox_id(99))
+        self.advance(2000)
+        self.assertEqual(a.publish(2, 3, 4), [("idle", "", 0), ("idle", "", 0),
+                                              ("refused", "", "excess")])
+
     def test_waiters_come_before_the_share(self):
         a = self.host(max_idle=0)
         self.acquire("x", "wait")
