@@ -318,6 +318,26 @@ class Checker(Case):
         made.host([("s7", "idle"), ("s8", "idle"), ("s9", "creating")])
         self.red(made, "shares")
 
+    def shrunk(self, fault):
+        """A share goes from 2 to 0; three seconds and a bit later two are still there."""
+        made = good()
+        made.records = [record for record in made.records if "final" not in record]
+        made.store({"a": 2})
+        if fault:
+            made.event(fault, host="a")
+        made.store({"a": 0})
+        made.clock += 1
+        made.store({"a": 0})
+        made.clock += 2.5
+        made.host([("s8", "idle"), ("s9", "creating")])
+        return made
+
+    def test_host_that_kept_a_share_that_shrank(self):
+        self.red(self.shrunk(None), "shares")
+
+    def test_host_that_could_not_hear_of_it(self):
+        self.assertEqual(self.verdict(self.shrunk("cut-host")), [])
+
     def test_host_at_its_share(self):
         made = good()
         made.records = [record for record in made.records if "final" not in record]

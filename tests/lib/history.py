@@ -45,6 +45,8 @@ SLACK_S = 0.05       # what lies between a clock reading and the act it stands f
 HANG_SLACK_S = 2.0   # two shared cores
 EXCUSE_S = 8.0       # how long ago a fault may have begun that still explains a slow answer
 LIVENESS_S = 5.0     # a ticket whose client did not ask for so long may be dropped
+# Faults after which a host may not have heard of its new share yet.
+DEAF = {"store-lost", "cut-host", "cut-redis", "pause-redis", "kill-redis", "sleep", "pause-daemon"}
 ORDER = {"creating": 0, "idle": 1, "leased": 2, "killing": 3}
 
 
@@ -366,8 +368,10 @@ class Checker:
                 continue
             shares = given[record["host"]]
             # The last three ticks, what held before them, and the next sample: a share may have
-            # been given a moment ago.
+            # been given a moment ago. Who cannot hear keeps to the last share it heard of.
             since = record["t"] - 3 * self.tick_s
+            if self.happened(DEAF, record["t"] - EXCUSE_S, record["t"], record["host"]):
+                since -= EXCUSE_S
             start = max(bisect.bisect_left(shares, (since,)) - 1, 0)
             end = bisect.bisect_right(shares, (record["t"], float("inf"))) + 1
             limit = max(share for _when, share in shares[start:end])
