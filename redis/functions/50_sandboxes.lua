@@ -157,11 +157,12 @@ prepare[#prepare + 1] = function()
 		if record.wanted > 0 and record.ends >= record.wanted - 1000 then
 			record.wanted, record.told = 0, 0
 		end
-		if record.asked ~= 'command' then
-			answered(p, id, record)
-		else
+		if record.asked == 'command' then
+			-- Its end was ordered: the lease may be waiting for another one by now.
 			call(p, 'ZADD', key(p, 'todo:', record.host), 'NX', p.now_text, id)
+			return
 		end
+		answered(p, id, record)
 		waiters.served(p, said.lease)
 		map_lease(p, id, record, endpoint)
 	end

@@ -202,6 +202,16 @@ class Acquire(FunctionCase):
         self.assertIn(("command", sandbox_id(1), lease_id("x"), 0, "discarded"), a.items())
         self.assertStatus(self.acquire("x"), "OK", sandbox_id(2))
 
+    def test_a_rejected_one_does_not_come_back_by_its_owners_late_word(self):
+        a = self.host(max_idle=1)
+        a.publish(1)
+        self.acquire("x", "wait")
+        self.assertEqual(self.acquire("x", "wait", reject=[sandbox_id(1)]), ["WAIT", 1])
+        a.update(1, "leased", "x")
+        self.assertEqual(self.wait("x"), ["WAIT", 1])
+        self.assertEqual([item[0] for item in a.items()], ["command"])
+        self.assertEqual(a.publish(2), [("granted", lease_id("x"), 0)])
+
     def test_rejected_idle_entries_become_hints(self):
         a = self.host()
         a.publish(1, 2)
