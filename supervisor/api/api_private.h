@@ -74,9 +74,9 @@ struct sp_api {
 	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
 	struct sp_list streams;
 	struct sp_list flush; /* streams with something to write, and … */
-	uv_check_t check;     /* … listeners to run: both done at the end of a turn of the loop … */
-	uv_idle_t idle;       /* … which does not sleep while this is active */
-	uv_timer_t sweep;     /* deadlines of connections, once a second while there are any */
+	uv_check_t check; /* … listeners to run: both done at the end of a turn of the loop … */
+	uv_idle_t idle;   /* … which does not sleep while this is active */
+	uv_timer_t sweep; /* deadlines of connections, once a second while there are any */
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
 	uint64_t request_count;
 	size_t plain_bytes; /* output held for execs answered as JSON, and their answers */

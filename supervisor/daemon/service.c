@@ -40,8 +40,8 @@ static int ended(const struct tomb *tomb, struct sp_err *err)
 }
 
 /* Somebody who was sent here by the store comes before the store's own word: the first one who
- * shows a secret for an idle sandbox has it, for ever. Until then the id itself is the capability: 100
- * random bits that only the store's users and operators see. Nothing foreign has run in it. */
+ * shows a secret for an idle sandbox has it, for ever. Until then the id itself is the capability:
+ * 100 random bits that only the store's users and operators see. Nothing foreign has run in it. */
 static int bind_first(struct daemon_pool *pool, struct sp_sandbox *sandbox,
 		      const struct sp_caller *caller, int64_t ttl_ms, struct sp_err *err)
 {

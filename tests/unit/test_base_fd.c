@@ -116,7 +116,8 @@ Test(fd, superfluous_descriptors_are_discarded_by_us, .timeout = 30)
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(50 * sizeof(int));
 	for (int i = 0; i < 50; i++)
-		memcpy(CMSG_DATA(header) + (size_t)i * sizeof(int), i < 10 ? &fds[1] : &fd, sizeof(int));
+		memcpy(CMSG_DATA(header) + (size_t)i * sizeof(int), i < 10 ? &fds[1] : &fd,
+		       sizeof(int));
 	cr_assert(sendmsg(fds[0], &message, 0) == 1);
 	cr_assert(close(fd) == 0);
 	cr_assert(sp_msg_receive(fds[1], &byte, 1, received, &count) == -EMSGSIZE);
