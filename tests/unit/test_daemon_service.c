@@ -103,14 +103,19 @@ Test(daemon_service, renewal_moves_the_end)
 	struct sp_sandbox_info info;
 	struct sp_err err = {0};
 	struct held held;
+	int64_t before_ms;
 
 	LIVE_START(&live, "", "\"default\": {\"max_idle\": 1, \"max_lease\": \"1h\"}");
 	request.ttl_ms = 1000;
 	live_acquire_as(&live, &request, &held);
 	cr_assert(sp_service_renew(live.service, &held.caller, held.id, 3600001, &info, &err) < 0);
 	cr_assert(err.code == SP_CODE_INVALID_ARGUMENT);
+	before_ms = sp_clock_boot_ms();
 	cr_assert(sp_service_renew(live.service, &held.caller, held.id, 3600000, &info, &err) == 0);
-	cr_assert(info.remaining_ms == 3600000 && info.sandbox->claimed);
+	cr_assert(info.sandbox->expires_ms >= before_ms + 3600000);
+	cr_assert(info.sandbox->expires_ms <= sp_clock_boot_ms() + 3600000);
+	cr_assert(info.remaining_ms == info.sandbox->expires_ms - info.now_ms);
+	cr_assert(info.sandbox->claimed);
 	live_let_pass(&live, 1500);
 	cr_assert(sp_service_inspect(live.service, &held.caller, held.id, &info, &err) == 0);
 	cr_assert(info.sandbox->state == SP_SANDBOX_LEASED);
