@@ -75,7 +75,7 @@ class Routes(SandpoolCase):
         self.assertEqual((seen["id"], seen["state"], seen["pool"]), (box.id, "leased", "default"))
         self.assertNotIn("token", seen)
         documented = set(re.findall(r"^        (\w+):", schema("Sandbox"), re.M))
-        self.assertEqual(set(seen) | {"token", "end_reason"}, documented)
+        self.assertEqual(set(seen) | {"token", "end_reason", "host"}, documented)
         self.assertGreater(box.renew("5m")["remaining_ms"], 290_000)
         self.assertIsNone(box.release())
         gone = self.ask("GET", f"/v1/sandboxes/{box.id}", X_Sandpool_Token=box.token)
