@@ -47,8 +47,6 @@
 #define FRAME_RESULT 69
 #define FRAME_ERROR  70
 
-extern char **environ;
-
 static _Noreturn void die(const char *what)
 {
 	fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
@@ -114,6 +112,12 @@ static void series_print(struct series *series)
 /* ---- processes ---- */
 
 /* Run and reap, stdio on /dev/null, the filter on FILTER_FD if there is one. */
+/* What a sandbox gives its programs, so that all find the same things to do. */
+static char env_path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+static char env_home[] = "HOME=/";
+static char env_lang[] = "LANG=C.UTF-8";
+static char *const environment[] = {env_path, env_home, env_lang, NULL};
+
 static void spawn_and_wait(char *const *argv, const char *filter)
 {
 	posix_spawn_file_actions_t actions;
@@ -126,7 +130,7 @@ static void spawn_and_wait(char *const *argv, const char *filter)
 	posix_spawn_file_actions_adddup2(&actions, 0, 1);
 	if (filter)
 		posix_spawn_file_actions_addopen(&actions, FILTER_FD, filter, O_RDONLY, 0);
-	error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+	error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environment);
 	if (error) {
 		errno = error;
 		die(argv[0]);
