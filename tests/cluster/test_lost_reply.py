@@ -91,7 +91,7 @@ class LostReply(ClusterCase):
                     cluster.redis_host.address, cluster.meta(), c.lease_of("4" * 64)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             with client.stdin, client.stdout:
-                taken = client.stdout.readline().decode().strip().strip("b'")
+                taken = client.stdout.readline().decode().strip()
                 begin = time.monotonic()
                 client.send_signal(signal.SIGKILL)
                 client.wait()

@@ -465,6 +465,13 @@ class Cluster:
         return thing
 
     def start(self):
+        try:
+            return self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self):
         if self.redis.process is None:
             self.redis.start()
         for daemon in self.daemons.values():
