@@ -29,23 +29,24 @@
 #include "redis/reply.h"
 #include "redis/store.h"
 
-#define STORE_BATCH        64u    /* sandboxes of a publish or an update */
-#define STORE_RESYNC_BATCH 128u   /* of a resync; its parts have at most 256 */
-#define STORE_ROTATION     256u   /* own sandboxes told again … */
-#define STORE_ROTATION_MS  900    /* … with the next heartbeat after this */
-#define STORE_ITEMS_MAX    40000u /* sandboxes to tell of; one more and all is told from the start */
-#define STORE_ARGS_MAX     (8u + 6u * STORE_RESYNC_BATCH)
-#define STORE_ACQUIRES_MAX 4096u /* acquires out of the cluster at once */
-#define STORE_ASKS_MAX     256u
-#define STORE_DRIFT_MS     500   /* of the two clocks between heartbeats */
-#define STORE_HINT_MS      20    /* heartbeats for events are at least this far apart */
-#define STORE_RETRY_MS     200   /* a call that was refused by the server's state is sent again */
-#define STORE_TAKEN_MS     10000 /* longest wait for our name at the first registration */
-#define STORE_REAP_MS      (60 * SP_MS_PER_S)
-#define STORE_REAP_LIMIT   200
-#define STORE_WORD_MAX     32
-#define STORE_KEY_MAX      256
-#define STORE_INCARNATION  32 /* hex digits */
+#define STORE_BATCH          64u  /* sandboxes of a publish or an update */
+#define STORE_RESYNC_BATCH   128u /* of a resync; its parts have at most 256 */
+#define STORE_ROTATION       256u /* own sandboxes told again … */
+#define STORE_ROTATION_MS    900  /* … with the next heartbeat after this */
+#define STORE_ITEMS_MAX      40000u /* sandboxes to tell of; one more and all is told from the start */
+#define STORE_ARGS_MAX       (8u + 6u * STORE_RESYNC_BATCH)
+#define STORE_ACQUIRES_MAX   4096u /* acquires out of the cluster at once */
+#define STORE_ASKS_MAX       256u
+#define STORE_DRIFT_MS       500   /* of the two clocks between heartbeats */
+#define STORE_CLOCK_SLACK_MS 50    /* an end may err this much early before the offset moves */
+#define STORE_HINT_MS        20    /* heartbeats for events are at least this far apart */
+#define STORE_RETRY_MS       200   /* a call that was refused by the server's state is sent again */
+#define STORE_TAKEN_MS       10000 /* longest wait for our name at the first registration */
+#define STORE_REAP_MS        (60 * SP_MS_PER_S)
+#define STORE_REAP_LIMIT     200
+#define STORE_WORD_MAX       32
+#define STORE_KEY_MAX        256
+#define STORE_INCARNATION    32 /* hex digits */
 
 /* The arguments of one call, kept until it is answered. */
 struct store_args {

@@ -629,4 +629,15 @@ Test(redis_clock, a_drift_is_told_beyond_half_a_second_and_the_round_trip) /* B-
 	cr_assert(!store_clock_hear(&clock, 1003000 - 800, 8000 - 300, 8000), "it was only slow");
 	(void)store_clock_hear(&clock, 1003000, 8000, 8000);
 	cr_assert(store_clock_hear(&clock, 403000, 9000, 9000), "set back");
+	cr_assert(store_clock_absolute(&clock, 9000) == 403000);
+	(void)store_clock_hear(&clock, 404000 - 40, 9950, 10000);
+	cr_assert(store_clock_absolute(&clock, 9000) == 403000, "the same end in the same words");
+	(void)store_clock_hear(&clock, 405001, 11000, 11000);
+	cr_assert(store_clock_absolute(&clock, 9000) == 403000, "1 ms early");
+	(void)store_clock_hear(&clock, 405050, 11000, 11000);
+	cr_assert(store_clock_absolute(&clock, 9000) == 403000, "50 ms early");
+	(void)store_clock_hear(&clock, 405051, 11000, 11000);
+	cr_assert(store_clock_absolute(&clock, 9000) == 403051, "51 ms early");
+	(void)store_clock_hear(&clock, 405050, 11000, 11000);
+	cr_assert(store_clock_absolute(&clock, 9000) == 403050, "never late");
 }
