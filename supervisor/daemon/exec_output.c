@@ -103,7 +103,7 @@ static int wanted_events(const struct exec_stream *stream)
 	if (!exec)
 		return 0;
 	if (stream->number != 0 && !stream->ended && exec->state >= EXEC_SENT &&
-	    (!exec->paused || exec->cancelled))
+	    (!exec->paused || exec->cancelled) && !sp_timer_pending(&stream->pace))
 		events |= UV_READABLE;
 	if ((stream->number == 0 || exec->tty) && exec->stdin_buffer.len > 0)
 		events |= UV_WRITABLE;
@@ -288,6 +288,17 @@ bool exec_streams_settle(struct sp_exec *exec)
 	return settled;
 }
 
+/* Nobody has the terminal open, which is not its end: a program closes what it has before it exits
+ * (cat does) and would be hung up, or opens /dev/tty again. Looked at now and then, and when the
+ * program has ended. */
+static void vacant(struct exec_stream *stream)
+{
+	stream->ended = false;
+	sp_timer_set(&stream->service->timers, &stream->pace,
+		     sp_clock_boot_ms() + LEFTOVER_PACE_MS);
+	exec_stream_watch(stream);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct exec_stream *stream = poll->data;
@@ -314,7 +325,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	(void)read_some(stream);
 	/* The owner may have paused or cancelled it in the meantime; it is not freed by that. */
-	if (stream->ended)
+	if (stream->ended && exec->tty)
+		vacant(stream);
+	else if (stream->ended)
 		exec_stream_close(stream);
 	else
 		exec_stream_watch(stream);

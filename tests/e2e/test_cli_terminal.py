@@ -144,6 +144,17 @@ class Pty(TerminalCase):
         term.expect(rb"line\r\nline\r\n")
         self.assertEqual(term.wait(), 0)
 
+    def test_a_program_may_close_its_terminal_before_it_ends(self):
+        term = self.terminal("run", "-t", "--", "sh", "-c",
+                             "exec <&- >&- 2>&-; sleep 0.2; exit 7")
+        self.assertEqual(term.wait(), 7)
+
+    def test_a_program_may_open_its_terminal_again(self):
+        term = self.terminal("run", "-t", "--", "sh", "-c",
+                             "exec <&- >&- 2>&-; sleep 0.2; exec >/dev/tty; echo back; exit 7")
+        term.expect(rb"back\r\n")
+        self.assertEqual(term.wait(), 7)
+
     def test_a_flood_is_not_lost(self):
         term = self.terminal("run", "-t", "--", "sh", "-c", "seq 20000; echo the end")
         term.expect(rb"20000\r\nthe end\r\n", timeout=30)
