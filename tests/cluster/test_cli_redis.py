@@ -79,6 +79,7 @@ class Tls(Case):
         with open(f"{directory}/keys", "w", encoding="utf-8") as file:
             file.write("sesame-open-0123456789abcdef\n")
         os.chmod(f"{directory}/keys", 0o600)
+        os.chmod(f"{directory}/cert.key", 0o600)
         cls.address = f"tls://127.0.0.1:{free_port()}"
         cls.daemon.write_config({
             "listen": [f"unix://{directory}/run/sandpool.sock", cls.address],
