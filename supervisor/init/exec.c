@@ -177,6 +177,8 @@ static int copy_strings(struct slot *slot, const struct sp_init_exec *request, i
 	size_t done = 0;
 
 	slot->text_length = request->strings_length;
+	if (!text) /* the arena is mapped by now: said for the analyzer */
+		return -ENOMEM;
 	if (strings_fd < 0) {
 		memcpy(text, request + 1, request->strings_length);
 		return 0;

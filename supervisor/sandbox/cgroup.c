@@ -245,7 +245,7 @@ static int make_dir(int dir_fd, const char *name)
 static int empty_into_leaf(int dir_fd, const char *leaf)
 {
 	SP_AUTO_CLOSE int leaf_fd = make_dir(dir_fd, leaf);
-	char list[4096];
+	char list[4096] = "";
 	ssize_t got;
 
 	if (leaf_fd < 0)

@@ -223,10 +223,9 @@ class Chaos:
     def kill_launcher(self, key, name, duration, _pick):
         daemon = self.cluster.daemons[name]
         self.event("kill-launcher", name)
-        ended = daemon.crash_launcher()
+        daemon.crash_launcher()
         self.event("kill-launcher", name)
-        if ended:
-            self.later(duration, key, daemon.start)
+        self.later(duration, key, daemon.start)
 
     def pause_daemon(self, key, name, duration, _pick):
         daemon = self.cluster.daemons[name]

@@ -73,8 +73,8 @@ Test(daemon_remembered, what_is_no_secret_is_refused_not_replaced)
 {
 	static const char *const texts[] = {
 		"", "short",
-		"GGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGG"
-		"GGGG"};
+		("GGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGG"
+		 "GGGG")};
 	char secret[SP_SECRET_LEN + 1];
 	struct place place;
 
