@@ -40,6 +40,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -365,6 +366,30 @@ void *__memset_chk(void *to, int byte, size_t len, size_t room)
 	if (room < len)
 		abort();
 	return memset(to, byte, len);
+}
+
+/* --- inline in the headers, but for a compiler that does not optimise --------------------------
+ */
+
+dev_t gnu_dev_makedev(unsigned int major, unsigned int minor)
+{
+	const uint64_t low = 0xff;
+	const uint64_t middle = 0xfff;
+
+	return ((uint64_t)minor & low) | ((uint64_t)major & middle) << 8 |
+	       ((uint64_t)minor & ~low) << 12 | ((uint64_t)major & ~middle) << 32;
+}
+
+struct cmsghdr *__cmsg_nxthdr(struct msghdr *message, struct cmsghdr *header)
+{
+	char *end = (char *)message->msg_control + message->msg_controllen;
+	char *next = (char *)header + CMSG_ALIGN(header->cmsg_len);
+
+	if (header->cmsg_len < sizeof(*header) || (size_t)(end - next) < sizeof(*header) ||
+	    next > end)
+		return NULL;
+	header = (struct cmsghdr *)(void *)next;
+	return CMSG_ALIGN(header->cmsg_len) <= (size_t)(end - next) ? header : NULL;
 }
 
 /* --- system calls ------------------------------------------------------------------------------
