@@ -75,11 +75,17 @@ class Client:
         """Acquire and claim, as every client does: what is no good is rejected."""
         reject = []
         for _ in range(8):
-            if self.acquire(ttl_ms, reject=",".join(reject)) != "OK":
-                return False
-            if self.claim()[0] == 200:
+            status = self.acquire(ttl_ms, reject=",".join(reject))
+            if status == "OK" and self.claim()[0] == 200:
                 return True
-            reject.append(self.id)
+            if status == "OK":
+                reject.append(self.id)
+            elif status == "EMPTY":  # what was shared out anew is being made
+                time.sleep(0.2)
+            elif status != "LEASE_ENDED":  # it ended before the claim
+                return False
+            self.secret = secrets.token_hex(32)
+            self.lease = hashlib.sha256(self.secret.encode()).hexdigest()
         return False
 
     def echo(self):

@@ -231,6 +231,7 @@ class Outside(Case):
                 for directory, _names, _files in os.walk(top, topdown=False):
                     with contextlib.suppress(OSError):
                         os.rmdir(directory)  # only empty ones go
+            wait_until(lambda: victim not in daemon.inits(), what="its end is noticed")
             daemon.wait_settled()
             self.assertEqual(daemon.run("/bin/echo", "x").text, "x")
 
