@@ -8,6 +8,7 @@
 #include "supervisor/sandbox/syscalls.h"
 #include "supervisor/sandbox/uid_slots.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 /* The directory may be the daemon user's, who could have put a link there. */
 #define LOCK_ATTEMPTS 100u
-#define NAME_SPACE    80u /* an instance's name and ".lock" */
+#define SUFFIX        ".lock"
 #define RESOLVE_PLAIN (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
 static int open_dir(const char *path, mode_t mode, struct sp_err *err)
@@ -82,11 +83,6 @@ static int open_lock_dir(const char *path, struct sp_err *err)
 	return sp_err_set(err, -EAGAIN, "lock directory '%s'", path);
 }
 
-static void lock_name(char *name, size_t size, const char *instance)
-{
-	(void)snprintf(name, size, "%s.lock", instance);
-}
-
 /* "" without a directory that is the user's and goes with his session. */
 static void choose_lock_dir(char *path, size_t size, uid_t user)
 {
@@ -113,7 +109,6 @@ int sp_instance_lock(const struct sp_table *table, uid_t user, struct sp_instanc
 	SP_AUTO_CLOSE int name_lock_fd = -1;
 	SP_AUTO_CLOSE int state_lock_fd = -1;
 	char lock_dir[sizeof(ret_instance->lock_dir)];
-	char name[NAME_SPACE];
 	int status;
 
 	if (state_fd < 0)
@@ -126,8 +121,10 @@ int sp_instance_lock(const struct sp_table *table, uid_t user, struct sp_instanc
 	if (lock_dir_fd < 0)
 		return lock_dir_fd;
 	if (lock_dir[0]) {
-		lock_name(name, sizeof(name), table->instance);
-		status = lock_file(lock_dir_fd, lock_dir, name, &name_lock_fd, err);
+		(void)snprintf(ret_instance->lock_name, sizeof(ret_instance->lock_name),
+			       "%s" SUFFIX, table->instance);
+		status = lock_file(lock_dir_fd, lock_dir, ret_instance->lock_name, &name_lock_fd,
+				   err);
 		if (status < 0)
 			return status;
 	}
@@ -138,17 +135,37 @@ int sp_instance_lock(const struct sp_table *table, uid_t user, struct sp_instanc
 	return 0;
 }
 
-void sp_instance_remove(const struct sp_instance *instance, const char *name)
+/* Nobody else is here or comes meanwhile: whoever made these was killed and never started again. */
+static void remove_stale(int dir_fd)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!dir) {
+		sp_fd_close(&fd);
+		return;
+	}
+	while ((entry = readdir(dir))) {
+		size_t len = strlen(entry->d_name);
+
+		if (len > strlen(SUFFIX) &&
+		    strcmp(entry->d_name + len - strlen(SUFFIX), SUFFIX) == 0)
+			(void)unlinkat(dir_fd, entry->d_name, 0);
+	}
+	(void)closedir(dir);
+}
+
+void sp_instance_remove(const struct sp_instance *instance)
 {
 	int lock_dir_fd = instance->lock_dir_fd;
-	char file[NAME_SPACE];
 
 	if (!instance->lock_dir[0])
 		return;
-	lock_name(file, sizeof(file), name);
-	(void)unlinkat(lock_dir_fd, file, 0);
+	(void)unlinkat(lock_dir_fd, instance->lock_name, 0);
 	/* A uid lock file may go only with its last user: two of them would lock nothing. */
 	if (flock(lock_dir_fd, LOCK_EX | LOCK_NB) == 0) {
+		remove_stale(lock_dir_fd);
 		sp_uid_slots_remove(lock_dir_fd);
 		(void)rmdir(instance->lock_dir);
 	}

@@ -19,9 +19,12 @@
 #define SP_USER_RUN_DIR  "/run/user"
 #define SP_USER_LOCK_DIR "sandpool-launcher" /* below the user's */
 
+#define SP_INSTANCE_LOCK_SPACE 80u /* an instance's name and ".lock" */
+
 struct sp_instance {
 	char lock_dir[64]; /* "": the state directory */
-	int lock_dir_fd;   /* of the uid lock file */
+	char lock_name[SP_INSTANCE_LOCK_SPACE];
+	int lock_dir_fd; /* of the uid lock file */
 	int name_lock_fd;
 	int state_lock_fd;
 };
@@ -31,8 +34,9 @@ struct sp_instance {
 int sp_instance_lock(const struct sp_table *table, uid_t user, struct sp_instance *ret_instance,
 		     struct sp_err *err);
 
-/* At a clean end, every sandbox gone: the files of sp_instance_lock() in the lock directory; with
- * the host's (or user's) last launcher also the uid lock file and the directory. */
-void sp_instance_remove(const struct sp_instance *instance, const char *name);
+/* At an end with every sandbox gone: the file of sp_instance_lock() in the lock directory; with the
+ * host's (or user's) last launcher also what killed ones left there, the uid lock files and the
+ * directory. */
+void sp_instance_remove(const struct sp_instance *instance);
 
 #endif

@@ -161,8 +161,8 @@ static bool stopped(const struct sp_launcher *launcher)
 
 static void remove_locks(const struct sp_launcher *launcher)
 {
-	if (launcher->current && launcher->slots_used == 0)
-		sp_instance_remove(&launcher->instance, launcher->current->table->instance);
+	if (launcher->instance.lock_dir_fd >= 0 && launcher->slots_used == 0)
+		sp_instance_remove(&launcher->instance);
 }
 
 static int run(struct sp_launcher *launcher)

@@ -503,6 +503,15 @@ class Daemon:
     def __enter__(self):
         try:
             self.start()
+        except StartFailed:
+            # A start that is refused takes its launcher along, which leaves no lock behind.
+            wait_until(lambda: not self.processes(), what="the end of a refused start")
+            self.kill()
+            self.remove()
+            lock = f"/run/sandpool-launcher/{self.instance}.lock"
+            if os.path.exists(lock):
+                raise AssertionError(f"left behind: {lock}") from None
+            raise
         except BaseException:
             self.kill()
             self.remove()
