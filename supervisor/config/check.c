@@ -134,8 +134,8 @@ static int find_account(const char *user, uint32_t *ret_uid, uint32_t *ret_gid)
 /* Then its programs are operators on the Unix socket, and may stop the daemon. */
 static bool is_daemons_user(const struct sp_config *config, uint32_t uid)
 {
-	uint32_t daemon_uid;
-	uint32_t daemon_gid;
+	uint32_t daemon_uid = 0;
+	uint32_t daemon_gid = 0;
 
 	return config->user && config->user[0] != '\0' &&
 	       find_account(config->user, &daemon_uid, &daemon_gid) == 0 && daemon_uid == uid;
