@@ -8,8 +8,8 @@ import contextlib
 import http.client
 import json
 import random
+import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -18,7 +18,9 @@ import history
 import sandpool_test as t
 from redis_client import RedisError
 
-CLIENT = str(t.ROOT / "tests" / "cluster" / "client.py")
+CLIENT = str(t.PROGRAMS / "cluster" / "client")
+THREADS = 128   # of each client program: what goes on while Redis is away must not hold back the rest
+WAITERS = 5     # of each client program, that queue at once
 # Fault, weight, longest duration in seconds.
 FAULTS = (
     ("kill-daemon", 3, 1.0), ("kill-launcher", 1, 0.5), ("pause-daemon", 3, 2.0),
@@ -44,36 +46,42 @@ def plan(seed, seconds):
 
 
 class Clients:
-    """Recording client programs; each may be stopped, killed and replaced."""
+    """Recording client programs (client.c): one on each host and one on a host of its own. Each may
+    be stopped, killed and replaced. `rate`: attempts a second of all together."""
 
-    def __init__(self, cluster, directory, seed, *, programs, threads, rate, exec_share):
+    def __init__(self, cluster, directory, seed, *, rate, exec_share):
         self.cluster = cluster
         self.directory = directory
+        self.places = [*cluster.hosts.values(), cluster.client_host]
         self.options = {
-            "seed": seed, "threads": threads, "rate": rate / programs, "exec_share": exec_share,
-            "redis": [cluster.redis_host.address, c.REDIS_PORT], "meta": cluster.meta(),
-            "key": c.KEY,
+            "threads": THREADS, "waiters": WAITERS, "rate": rate / len(self.places),
+            "exec_share": exec_share, "meta": cluster.meta(), "key": c.KEY,
+            "redis": [cluster.redis_host.address, c.REDIS_PORT],
             "hosts": {name: [host.address, c.HTTP_PORT] for name, host in cluster.hosts.items()}}
+        self.seed = seed
         self.paths = []
-        self.running = [self.start(number) for number in range(programs)]
+        self.running = [self.start(number) for number in range(len(self.places))]
 
     def start(self, number):
-        path = f"{self.directory}/client-{len(self.paths)}"
+        place, serial = self.places[number], len(self.paths)
+        path = f"{self.directory}/client-{serial}"
         with open(path, "wb"):
             pass  # read before the program gets to its first line
         self.paths.append(path)
-        options = dict(self.options, name=f"c{len(self.paths) - 1}", history=path,
-                       seed=f"{self.options['seed']}/{number}/{len(self.paths)}")
+        options = dict(self.options, name=f"{place.name}{serial}", at=place.name, history=path,
+                       seed=f"{self.seed}/{number}/{serial}")
         with open(f"{self.directory}/client.log", "ab") as log:
-            return subprocess.Popen(
-                self.cluster.client_host.prefix + [sys.executable, CLIENT, json.dumps(options)],
-                stdin=subprocess.PIPE, stdout=log, stderr=log)
+            return subprocess.Popen(place.prefix + [CLIENT, json.dumps(options)],
+                                    stdin=subprocess.PIPE, stdout=log, stderr=log)
 
     def replace(self, number):
         self.running[number].kill()
         self.running[number].wait()
         self.running[number].stdin.close()
         self.running[number] = self.start(number)
+
+    def log(self):
+        return t.read_text(f"{self.directory}/client.log")
 
     def close(self):
         for process in self.running:
@@ -157,6 +165,7 @@ class Chaos:
         self.writer = writer
         self.ends = []  # (when, function)
         self.busy = set()
+        self.begun = 0
         self.surprises = []
         for daemon in cluster.daemons.values():
             daemon.wait_ready = False  # it may have to wait for Redis, which waits for us
@@ -164,7 +173,8 @@ class Chaos:
     def event(self, name, host=None):
         self.writer.write(event=name, **({"host": host} if host else {}))
 
-    def run(self, steps):
+    def run(self, steps, seconds):
+        """All of it, and not less than so long."""
         begin = time.monotonic()
         todo = list(steps)
         while todo or self.ends:
@@ -178,6 +188,7 @@ class Chaos:
                 _when, fault, duration, pick = todo.pop(0)
                 self.begin(fault, duration, pick)
             self.look()
+        time.sleep(max(0.0, begin + seconds - time.monotonic()))
 
     def look(self):
         """A daemon that ended and was not killed."""
@@ -208,6 +219,7 @@ class Chaos:
         key = (kind, target[kind])
         if key in self.busy:
             return
+        self.begun += 1
         method = getattr(self, fault.replace("-", "_"))
         method(key, target[kind], duration, pick)
 
@@ -242,6 +254,7 @@ class Chaos:
     def slow_host(self, key, name, duration, pick):
         host = self.cluster.hosts[name]
         if self.cluster.network.impairments is None:
+            self.begun -= 1
             return
         self.event("cut-host", name)
         host.impair(delay_ms=20 + 80 * pick, jitter_ms=20, loss=0.05)
@@ -318,13 +331,13 @@ class Chaos:
     # -- clients --
 
     def pause_client(self, key, number, duration, _pick):
-        process = self.clients.running[number]
-        self.event("pause-client")
-        process.send_signal(19)
+        process, place = self.clients.running[number], self.clients.places[number].name
+        self.event("pause-client", place)
+        process.send_signal(signal.SIGSTOP)
 
         def go_on():
-            self.event("pause-client")
-            process.send_signal(18)
+            self.event("pause-client", place)
+            process.send_signal(signal.SIGCONT)
         self.later(duration, key, go_on)
 
     def kill_client(self, key, number, duration, _pick):
@@ -332,6 +345,6 @@ class Chaos:
         self.later(duration, key, lambda: self.clients.replace(number))
 
     def cut_client(self, key, _name, duration, _pick):
-        self.event("cut-client")
+        self.event("cut-client", self.cluster.client_host.name)
         self.cluster.client_host.cut()
         self.later(duration, key, self.cluster.client_host.join)

@@ -31,18 +31,17 @@ from sandpool_test import Case, limit, main, wait_until  # noqa: E402
 MAX_IDLE = 60
 CLAIM_TIMEOUT_S = 1
 SECONDS = float(os.environ.get("SP_CHAOS_SECONDS", "5"))
-RATE = float(os.environ.get("SP_CHAOS_RATE", "100"))
-FIRST, _dash, LAST = os.environ.get(
-    "SP_SEED", f"1-{os.environ.get('SP_SEEDS', '20')}").partition("-")
+RATE = float(os.environ.get("SP_CHAOS_RATE", "200"))
+FAULTS = os.environ.get("SP_CHAOS_FAULTS", "1") != "0"
+FIRST, _dash, LAST = os.environ.get("SP_CHAOS_SEED", "1-20").partition("-")
 SEEDS = range(int(FIRST), int(LAST or FIRST) + 1)
 RECOVERY_S = 5.0    # from healing to work that goes on
 SETTLE_S = 8.0      # from the last client's end to counts that agree: claim_timeout, TTL of leases
-PROGRAMS, THREADS = 2, 10
 
 CONFIG = {"pools": {"default": {
     "max_idle": MAX_IDLE, "idle_timeout": "10m", "acquire_min_remaining_ttl": "5s",
     "claim_timeout": f"{CLAIM_TIMEOUT_S}s", "max_lease": "1m", "warmup_concurrency": 4,
-    "create_rate": 150.0, "limits": {"memory": "64MiB", "pids": 32, "tmp": "16MiB"}}}}
+    "create_rate": 300.0, "limits": {"memory": "64MiB", "pids": 32, "tmp": "16MiB"}}}}
 
 
 class ChaosTest(Case):
@@ -77,12 +76,11 @@ class ChaosTest(Case):
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         writer = history.Writer(f"{directory}/events")
         observer = Observer(cluster, writer)
-        clients = Clients(cluster, directory, seed, programs=PROGRAMS, threads=THREADS, rate=RATE,
-                          exec_share=0.3)
+        clients = Clients(cluster, directory, seed, rate=RATE, exec_share=0.3)
         chaos = Chaos(cluster, clients, writer)
         try:
             observer.start()
-            chaos.run(plan(seed, SECONDS))
+            chaos.run(plan(seed, SECONDS) if FAULTS else [], SECONDS)
             cluster.heal()
             healed = history.now()
             writer.write(event="healed")
@@ -90,17 +88,17 @@ class ChaosTest(Case):
         finally:
             clients.close()
             observer.close()
-        problems = list(chaos.surprises)
+        problems = chaos.surprises + [clients.log()] * bool(clients.log())
         if recovered is None:
             problems.append(f"no acquire and claim within {RECOVERY_S} s of healing")
-        paths = clients.paths + [f"{directory}/events"]
-        settled, finals = self.settle(observer, paths)
+        records = history.read(clients.paths + [f"{directory}/events"])
+        settled, finals = self.settle(observer, records)
         for record in finals:
             writer.write(**record)
         writer.close()
-        checker = self.checker(paths)
+        checker = self.checker(records + finals)
         problems += [f"{rule}: {sentence}" for rule, sentence in checker.check()]
-        self.tell(seed, checker, recovered, settled)
+        self.tell(seed, chaos.begun, checker, healed, recovered, settled)
         if problems:
             keep = f"/tmp/sandpool-history-{seed}"
             if os.environ.get("SP_KEEP"):
@@ -111,44 +109,59 @@ class ChaosTest(Case):
             self.fail(f"seed {seed}: {len(problems)} violations\n" + "\n".join(problems[:40]))
 
     @staticmethod
-    def checker(paths):
-        return history.Checker(history.read(paths), min_remaining_ms=5000,
-                               claim_timeout_s=CLAIM_TIMEOUT_S, demand=PROGRAMS * THREADS)
+    def checker(records):
+        return history.Checker(records, min_remaining_ms=5000, claim_timeout_s=CLAIM_TIMEOUT_S)
 
-    def recovered(self, clients, healed):
+    @staticmethod
+    def recovered(clients, healed):
         """Seconds until a claim succeeded that began after healing."""
+        reader, begun = history.Reader(clients.paths, new=True), set()
+
         def claimed():
-            for op in history.Checker(history.read(clients.paths)).ops:
-                if op.op == "claim" and op.ok and op.begin > healed:
-                    return op.end - healed
+            for record in reader.more():
+                key = (record["client"], record["n"])
+                if record.get("op") == "claim":
+                    begun.add(key)
+                elif key in begun and record.get("status") == "OK":
+                    return record["t"] - healed
             return None
         try:
-            return wait_until(claimed, RECOVERY_S, "a claim", interval=0.2)
+            return wait_until(claimed, RECOVERY_S, "a claim", interval=0.1)
         except AssertionError:
             return None
 
-    def settle(self, observer, paths):
+    def settle(self, observer, records):
         """Finals of the moment at which all agree, or of the deadline."""
+        checker = self.checker(records)
         begin = time.monotonic()
         while True:
-            finals = observer.final(MAX_IDLE)
-            checker = self.checker(paths)
-            checker.finals = finals
+            checker.finals, checker.violations = observer.final(MAX_IDLE), []
             checker.settled()
             took = time.monotonic() - begin
             if not checker.violations or took > SETTLE_S * t.SLOW_FACTOR:
-                return took, finals
+                return took, checker.finals
             time.sleep(0.2)
 
     @staticmethod
-    def tell(seed, checker, recovered, settled):
-        done = sum(op.ok for op in checker.ops)
-        claims = sum(op.ok and op.op == "claim" for op in checker.ops)
-        faults = sum(event["event"] != "store-lost" for event in checker.events)
-        print(f"seed {seed}: {len(checker.ops)} calls, {done} ok, {claims} claims, "
-              f"{faults} faults, {checker.dispensed_twice} named twice, recovered in "
-              f"{recovered if recovered is not None else -1:.2f} s, settled in {settled:.2f} s",
-              flush=True)
+    def tell(seed, faults, checker, healed, recovered, settled):
+        """What was asked and given per second, from the first attempt until all was healed."""
+        ops = [op for op in checker.ops if op.begin < healed]
+        first = min(op.call["due"] for op in ops if "due" in op.call)
+        late = sorted(op.begin - op.call["due"] for op in ops if "due" in op.call)
+        asked = [op for op in ops if op.op in ("acquire", "wait")]
+        numbers = {
+            "attempts": len(late),
+            "acquires sent": sum(op.op == "acquire" and op.status != "UNREACHABLE" for op in asked),
+            "granted": len({op.lease for op in asked if op.ok}),
+            "claimed": sum(op.ok and op.op == "claim" for op in ops),
+            "calls": len(ops)}
+        print(f"seed {seed}: {healed - first:.1f} s, {faults} faults; per second " +
+              ", ".join(f"{count / (healed - first):.0f} {what}" for what, count in
+                        numbers.items()) +
+              f"; late p50 {late[len(late) // 2] * 1e3:.1f} ms, p99 "
+              f"{late[len(late) * 99 // 100] * 1e3:.0f} ms; {checker.dispensed_twice} named twice, "
+              f"recovered in {recovered if recovered is not None else -1:.2f} s, settled in "
+              f"{settled:.2f} s", flush=True)
 
 
 def of_seed(seed):

@@ -223,6 +223,17 @@ class Checker(Case):
         made.records.append({"event": "store-lost", "t": made.clock - 0.25})
         self.assertEqual(self.verdict(made), [])
 
+    def test_poll_that_nobody_heard_keeps_no_place(self):
+        made = good()
+        made.op("wait", "w1", "WAIT")
+        made.op("wait", "w2", "WAIT")
+        for _ in range(2):
+            made.clock += history.LIVENESS_S / 2 + 0.3
+            made.op("wait", "w1", "UNREACHABLE")
+        made.op("wait", "w2", "OK", sandbox="s11", host="a", remaining_ms=60000)
+        made.op("wait", "w1", "WAIT")
+        self.assertEqual(self.verdict(made), [])
+
     def test_waiter_that_fell_silent_may_be_overtaken(self):
         made = good()
         made.op("wait", "w1", "WAIT")
@@ -258,6 +269,21 @@ class Checker(Case):
         made.event("kill-redis")
         made.op("acquire", "l9", "TIMED_OUT", took=5.0, call={"via": "a"})
         self.red(made, "no-hang")
+
+    def slow(self, fault, host, **call):
+        made = good()
+        made.event(fault, **({"host": host} if host else {}))
+        made.op("claim", "l9", "TIMED_OUT", took=5.0, call=call)
+        return made
+
+    def test_faults_where_the_client_is_excuse_its_slow_calls(self):
+        for fault in history.SLOW_CLIENT:
+            for via in ("redis", "a"):
+                self.assertEqual(self.verdict(self.slow(fault, "b", via=via, at="b")), [])
+                self.red(self.slow(fault, "b", via=via, at="c"), "no-hang")
+
+    def test_dead_redis_excuses_its_own_slow_answers(self):
+        self.assertEqual(self.verdict(self.slow("kill-redis", None, via="redis", at="b")), [])
 
     def test_sandbox_went_back_to_idle(self):
         made = good()
@@ -305,6 +331,32 @@ class Checker(Case):
         made = good()
         made.store({"a": 2, "b": 1})
         self.assertEqual(self.verdict(made, demand=1), [])
+
+    def queued(self, seconds):
+        """One draws a ticket and gives it back; so much later a share for it is still out."""
+        made = good()
+        made.op("acquire", "w1", "WAIT", call={"policy": "wait"})
+        made.op("cancel", "w1")
+        made.clock += seconds
+        made.store({"a": 2, "b": 1})
+        return made
+
+    def test_tickets_of_the_history_are_demand(self):
+        self.assertEqual(self.verdict(self.queued(0)), [])
+        self.assertEqual(self.verdict(self.queued(history.SHARE_S - 0.3)), [])
+
+    def test_tickets_of_long_ago_are_no_demand(self):
+        self.red(self.queued(history.SHARE_S + 0.1), "shares")
+
+    def test_ticket_of_a_client_that_ended_is_demand_until_it_is_stale(self):
+        made = good()
+        made.op("acquire", "w1", None, call={"policy": "wait"})
+        made.clock += history.LIVENESS_S + history.SHARE_S - 0.3
+        made.store({"a": 2, "b": 1})
+        self.assertEqual(self.verdict(made), [])
+        made.clock += 0.5
+        made.store({"a": 2, "b": 1})
+        self.red(made, "shares")
 
     def test_expired_share_counts_no_more(self):
         made = good()
@@ -438,6 +490,18 @@ class Checker(Case):
         os.write(writer.fd, b'{"event": "tw')
         writer.close()
         self.assertEqual([record["event"] for record in history.read([path])], ["one"])
+
+    def test_only_what_is_new_is_read_again(self):
+        path = f"/tmp/sandpool-history-{os.getpid()}"
+        self.addCleanup(os.unlink, path)
+        writer = history.Writer(path)
+        writer.write(event="one")
+        everything, new = history.Reader([path]), history.Reader([path], new=True)
+        os.write(writer.fd, b'{"event": ')
+        self.assertEqual([len(reader.more()) for reader in (everything, new)], [1, 0])
+        os.write(writer.fd, b'"two"}\n')
+        writer.close()
+        self.assertEqual([reader.more() for reader in (everything, new)], [[{"event": "two"}]] * 2)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ A history is JSON lines from several writers; every one carries `t`, CLOCK_BOOTT
 
 `status` is "OK" or the answer's own word ("EMPTY", "NOT_FOUND", …); "UNKNOWN" where the
 connection broke after the question was sent, "TIMED_OUT" where nothing came, "UNREACHABLE" where it
-was not sent. `via` is "redis" or the host that was asked.
+was not sent. `via` is "redis" or the host that was asked, `at` the host that the client is on.
 
 check() returns a list of violations: (rule, sentence). Rules allow for what the design gives away: a
 directory that was lost (`store-lost`) may forget which sandbox a lease had and who stood first; a
@@ -45,6 +45,11 @@ SLACK_S = 0.05       # what lies between a clock reading and the act it stands f
 HANG_SLACK_S = 2.0   # two shared cores
 EXCUSE_S = 8.0       # how long ago a fault may have begun that still explains a slow answer
 LIVENESS_S = 5.0     # a ticket whose client did not ask for so long may be dropped
+SHARE_S = 6.0        # how long a share lives that nobody renews, and a tick
+# Faults that explain a slow answer: of Redis, of the host that was asked, of the client's own place.
+SLOW_REDIS = {"pause-redis", "cut-redis", "kill-redis", "sleep"}
+SLOW_HOST = {"pause-daemon", "pause-launcher", "cut-host", "kill-daemon", "kill-launcher"}
+SLOW_CLIENT = {"pause-client", "cut-client", "cut-host"}
 # Faults after which a host may not have heard of its new share yet.
 DEAF = {"store-lost", "cut-host", "cut-redis", "pause-redis", "kill-redis", "sleep", "pause-daemon"}
 ORDER = {"creating": 0, "idle": 1, "leased": 2, "killing": 3}
@@ -68,16 +73,28 @@ class Writer:
         os.close(self.fd)
 
 
+class Reader:
+    """What is added to these files, each time it is asked. A line that was cut off by kill -9 is
+    dropped. `new`: only what is added from now on."""
+
+    def __init__(self, paths, new=False):
+        self.files = {path: os.stat(path).st_size if new else 0 for path in paths}
+
+    def more(self):
+        records = []
+        for path, position in self.files.items():
+            with open(path, "rb") as file:
+                file.seek(position)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        records.append(json.loads(line))
+                        self.files[path] += len(line)
+        return records
+
+
 def read(paths):
-    """All records of these files by time. A line that was cut off by kill -9 is dropped."""
-    records = []
-    for path in paths:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    records.append(json.loads(line))
-    records.sort(key=lambda record: record["t"])
-    return records
+    """All records of these files by time."""
+    return sorted(Reader(paths).more(), key=lambda record: record["t"])
 
 
 class Op:
@@ -105,7 +122,8 @@ class Op:
 
 
 class Checker:
-    """`demand`: how many clients may wait at once, each of which lets the cluster hold one more."""
+    """`demand`: how many wait beside those that the history shows; each of them lets the cluster
+    hold one more."""
 
     def __init__(self, records, *, min_remaining_ms=0, claim_timeout_s=None, tick_s=1.0,
                  kill_s=2.0, demand=0):
@@ -260,7 +278,9 @@ class Checker:
         """Whoever stood before another one is not still told WAIT after the other was served."""
         tickets = []
         for lease, ops in self.by_lease.items():
-            polls = [op for op in ops if op.op in ("acquire", "wait") and op.end is not None]
+            # What Redis did not hear keeps no ticket alive.
+            polls = [op for op in ops if op.op in ("acquire", "wait") and op.end is not None and
+                     op.status not in LOST and op.status != "UNREACHABLE"]
             queued = [op for op in polls if op.status == "WAIT"]
             if not queued or any(op.call.get("reject") or op.call.get("exclude") for op in polls):
                 continue
@@ -292,20 +312,17 @@ class Checker:
                 continue
             if op.status not in TYPED:
                 self.bad("typed", f"{op}: {op.answer}")
-            bound, via = op.call.get("bound_s"), op.call.get("via")
+            bound = op.call.get("bound_s")
             late = op.end - op.begin - (bound or 0) - HANG_SLACK_S
-            if (bound and (late > 0 or op.status == "TIMED_OUT") and
-                    not self.happened(self._excuses(via), op.begin - EXCUSE_S, op.end,
-                                      None if via == "redis" else via)):
+            if bound and (late > 0 or op.status == "TIMED_OUT") and not self._excused(op):
                 self.bad("no-hang", f"{op} took {op.end - op.begin:.2f} s, not {bound} s")
 
-    @staticmethod
-    def _excuses(via):
-        """Faults that explain a slow answer of whoever was asked. A daemon has none in Redis."""
-        if via == "redis":
-            return {"pause-client", "cut-client", "pause-redis", "cut-redis", "kill-redis", "sleep"}
-        return {"pause-client", "cut-client", "pause-daemon", "pause-launcher", "cut-host",
-                "kill-daemon", "kill-launcher"}
+    def _excused(self, op):
+        """Was anything wrong with whom it asked, or where it is? A daemon has no excuse in Redis."""
+        begin, via = op.begin - EXCUSE_S, op.call.get("via")
+        return (self.happened(SLOW_CLIENT, begin, op.end, op.call.get("at", "")) or
+                (self.happened(SLOW_REDIS, begin, op.end) if via == "redis" else
+                 self.happened(SLOW_HOST, begin, op.end, via)))
 
     # -- what daemons and Redis say --
 
@@ -349,8 +366,28 @@ class Checker:
             if len(claimed) > 1:
                 self.bad("views", f"lease {lease} used {sorted(claimed)} of {sorted(boxes)}")
 
+    def _tickets(self):
+        """[(time, number)]: how many tickets may be in line from then on."""
+        steps = []
+        for ops in self.by_lease.values():
+            polls = [op for op in ops if op.op in ("acquire", "wait", "cancel")]
+            drawn = next((op for op in polls if op.call.get("policy") == "wait"), None)
+            if drawn is None:
+                continue
+            ended = next((op.end for op in polls if op.begin >= drawn.begin and
+                          (op.ok or op.status in ("TIMEOUT", "LEASE_ENDED", "EMPTY"))), None)
+            if ended is None:
+                ended = max(op.end or op.begin for op in polls) + LIVENESS_S
+            steps += [(drawn.begin, 1), (ended, -1)]
+        count, tickets = 0, [(float("-inf"), 0)]
+        for when, step in sorted(steps):
+            count += step
+            tickets.append((when, count))
+        return tickets
+
     def shares(self):
-        """Σ unexpired shares ≤ max_idle + demand; idle + creating of a host ≤ a share it had."""
+        """Σ unexpired shares ≤ max_idle + tickets; idle + creating of a host ≤ a share it had."""
+        tickets = self._tickets()
         given = collections.defaultdict(list)
         for record in self.samples:
             if record["sample"] != "store":
@@ -360,9 +397,13 @@ class Checker:
                 given[name].append((record["t"], host["share"]))
                 if host["share_until_ms"] > record["now_ms"]:
                     total += host["share"]
-            if total > record["max_idle"] + self.demand:
+            # A share that was given for a ticket outlives it.
+            first = bisect.bisect_right(tickets, (record["t"] - SHARE_S, float("inf"))) - 1
+            last = bisect.bisect_right(tickets, (record["t"], float("inf")))
+            waited = self.demand + max(count for _when, count in tickets[first:last])
+            if total > record["max_idle"] + waited:
                 self.bad("shares", f"at {record['t']:.3f} shares of {total} are out, max_idle "
-                         f"is {record['max_idle']} and at most {self.demand} wait")
+                         f"is {record['max_idle']} and at most {waited} waited")
         for record in self.samples:
             if record["sample"] != "host" or not given[record["host"]]:
                 continue
