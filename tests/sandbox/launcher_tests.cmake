@@ -20,10 +20,12 @@ if(SP_TESTS)
 		add_executable(test_${name} ${source})
 		target_link_libraries(test_${name} PRIVATE sp_flags sp_sanitize sp_launcher_harness
 			sp_launcher PkgConfig::CRITERION)
-		target_compile_options(test_${name} PRIVATE -Wno-pedantic -Wno-missing-prototypes
-			-Wno-shadow -Wno-conversion -Wno-cast-qual -Wno-switch-enum)
+		target_compile_options(test_${name} PRIVATE ${test_speed} -Wno-pedantic
+			-Wno-missing-prototypes -Wno-shadow -Wno-conversion -Wno-cast-qual -Wno-switch-enum)
 		add_test(NAME unit.test_${name} COMMAND test_${name} --jobs 2
 			--tap=${CMAKE_BINARY_DIR}/results/test_${name}.tap)
 		set_tests_properties(unit.test_${name} PROPERTIES TIMEOUT 600)
 	endforeach()
+	set_tests_properties(unit.test_launcher_lifecycle PROPERTIES COST 45)
+	set_tests_properties(unit.test_launcher_dead_server PROPERTIES COST 18)
 endif()
