@@ -208,6 +208,12 @@ class Chaos:
             function()
         self.ends.append((time.monotonic() + duration, end))
 
+    def often(self, duration, every, target, function):
+        """Again and again, and nothing else with that target until the last time."""
+        for number in range(int(duration / every)):
+            self.ends.append((time.monotonic() + number * every, function))
+        self.later(duration, target, function)
+
     def begin(self, fault, duration, pick):
         target = {"host": sorted(self.cluster.daemons)[int(pick * len(self.cluster.daemons))],
                   "client": int(pick * len(self.clients.running)),
@@ -304,13 +310,11 @@ class Chaos:
         self.lost()
 
     def function_flush(self, key, _name, duration, _pick):
-        for number in range(int(duration / 0.1) + 1):
-            self.later(number * 0.1, key, lambda: self.redis_call("FUNCTION", "FLUSH"))
+        self.often(duration, 0.1, key, lambda: self.redis_call("FUNCTION", "FLUSH"))
 
     def kill_connections(self, key, _name, duration, _pick):
-        for number in range(int(duration / 0.05) + 1):
-            self.later(number * 0.05, key, lambda: self.redis_call(
-                "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+        self.often(duration, 0.05, key, lambda: self.redis_call(
+            "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
 
     def delete_key(self, _key, _name, _duration, pick):
         self.lost()

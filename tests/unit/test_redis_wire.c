@@ -5,7 +5,8 @@
 
 #include <dirent.h>
 
-#define MANY SP_REDIS_PENDING_MAX
+#define MANY   SP_REDIS_PENDING_MAX
+#define BIG_MS 20000 /* what megabytes may take on a machine that has more to do */
 
 TestSuite(redis_wire, .timeout = 120);
 
@@ -214,8 +215,8 @@ Test(redis_wire, a_command_has_a_most_of_bytes)
 			  -EMSGSIZE);
 		cr_assert_not_null(strstr(err.message, "'SET' is longer than 4194304 bytes"));
 	}
-	cr_assert(sp_redis_call(wire.redis, 3, argv, (const size_t[]){3, 1, fits}, 0, wire_on_reply,
-				&ret, &err) == 0);
+	cr_assert(sp_redis_call(wire.redis, 3, argv, (const size_t[]){3, 1, fits}, BIG_MS,
+				wire_on_reply, &ret, &err) == 0);
 	REDIS_WAIT(&wire.at, ret.calls == 1);
 	cr_assert(strcmp(ret.text, "OK") == 0);
 	wire_ask(&wire, &ret, "STRLEN", "k");
@@ -250,9 +251,9 @@ Test(redis_wire, bytes_that_wait_for_the_server_are_limited)
 	redis_server_start(&server, NULL);
 	wire_open_up(&wire, server.url);
 	for (size_t i = 0; i < 4; i++)
-		cr_assert(sp_redis_call(wire.redis, 2, argv, lens, 0, wire_on_reply, &ret[i],
+		cr_assert(sp_redis_call(wire.redis, 2, argv, lens, BIG_MS, wire_on_reply, &ret[i],
 					NULL) == 0);
-	cr_assert(sp_redis_call(wire.redis, 2, argv, lens, 0, wire_on_reply, &ret[4], NULL) ==
+	cr_assert(sp_redis_call(wire.redis, 2, argv, lens, BIG_MS, wire_on_reply, &ret[4], NULL) ==
 		  -EBUSY);
 	for (size_t i = 0; i < 4; i++) {
 		REDIS_WAIT(&wire.at, ret[i].calls == 1);
