@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import cluster as c  # noqa: E402
 import redis_proxy  # noqa: E402
 import sandpool_test as t  # noqa: E402
-from fault_case import BROKEN, MAX_IDLE, ClusterCase  # noqa: E402
+from fault_case import BROKEN, MAX_IDLE, RECOVERY_S, ClusterCase  # noqa: E402
 from sandpool_test import limit, main, wait_until  # noqa: E402
 
 USER = "supervisor"
@@ -61,6 +61,12 @@ class Load:
         self.stopping.set()
         for thread in self.threads:
             thread.join(20)
+
+    def goes_on(self):
+        """Somebody is served although the load does not stop. That all is as before can be said
+        only after it: a pool that is taken from is never full for long."""
+        done = self.done
+        wait_until(lambda: self.done > done, RECOVERY_S, "the load is served again")
 
 
 class ServerFaults(ClusterCase):
@@ -124,12 +130,13 @@ class ServerFaults(ClusterCase):
 
     @limit(240)
     def test_restarted_over_and_over_under_load_b131(self):
-        with self.cluster() as cluster, self.watch(cluster) as watch, Load(cluster) as load:
-            for number in range(20):
-                time.sleep(0.05 * (number % 5))
-                cluster.redis.restart(down_s=0.02 * (number % 4))
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            with Load(cluster) as load:
+                for number in range(20):
+                    time.sleep(0.05 * (number % 5))
+                    cluster.redis.restart(down_s=0.02 * (number % 4))
+                load.goes_on()
             watch.recovered()
-            self.assertGreater(load.done, 0)
 
     def test_flushed_b140(self):
         with self.cluster() as cluster, self.watch(cluster) as watch:
@@ -185,7 +192,7 @@ class KeyFaults(ClusterCase):
                                              if box["state"] == "idle"), None), 5, "b has one")
             cluster.redis.call("ZADD", key("idle:a"), far, "0" * 20, far, other)
             for _ in range(MAX_IDLE):
-                box = watch.client.acquire()
+                box = watch.client.acquire(patience_s=5)
                 self.assertNotEqual(box.id, "0" * 20)
                 box.release()
             watch.recovered()
@@ -216,29 +223,31 @@ class FunctionFaults(ClusterCase):
     """The library vanishes, connections vanish."""
 
     def test_functions_flushed_in_a_loop_under_load_b137(self):
-        with self.cluster() as cluster, self.watch(cluster) as watch, Load(cluster) as load:
-            end = time.monotonic() + 4
-            while time.monotonic() < end:
-                cluster.redis.call("FUNCTION", "FLUSH")
-                time.sleep(0.05)
-            watch.outage()
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            with Load(cluster) as load:
+                end = time.monotonic() + 4
+                while time.monotonic() < end:
+                    cluster.redis.call("FUNCTION", "FLUSH")
+                    time.sleep(0.05)
+                watch.outage()
+                load.goes_on()
             watch.recovered()
             # Clients without the right to load meet this one error and none else.
             others = [error for error in load.refused if "unction not found" not in str(error) and
                       not (isinstance(error, c.Refused) and error.status in ("EMPTY", "WAIT"))]
             self.assertEqual(others, [])
-            self.assertGreater(load.done, 0)
 
     def test_connections_killed_in_a_loop_under_load_b130(self):
-        with self.cluster() as cluster, self.watch(cluster) as watch, Load(cluster) as load:
-            end = time.monotonic() + 4
-            while time.monotonic() < end:
-                cluster.redis.kill_clients()
-                cluster.redis.call("CLIENT", "KILL", "TYPE", "pubsub")
-                time.sleep(0.05)
-            watch.outage()
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            with Load(cluster) as load:
+                end = time.monotonic() + 4
+                while time.monotonic() < end:
+                    cluster.redis.kill_clients()
+                    cluster.redis.call("CLIENT", "KILL", "TYPE", "pubsub")
+                    time.sleep(0.05)
+                watch.outage()
+                load.goes_on()
             watch.recovered()
-            self.assertGreater(load.done, 0)
 
 
 class StateFaults(ClusterCase):

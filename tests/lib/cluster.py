@@ -369,15 +369,26 @@ class Client:
         return grant(self.fcall("acquire", lease, policy, min_ttl_ms, ttl_ms, prefer,
                                 ",".join(reject), ",".join(exclude)))
 
-    def acquire(self, secret=None, **how):
+    def ask_until(self, end, lease, **how):
+        """Again while there is none: what was taken is being made anew."""
+        while True:
+            try:
+                return self.ask(lease, **how)
+            except Refused as error:
+                if error.status != "EMPTY" or time.monotonic() > end:
+                    raise
+            time.sleep(0.05)
+
+    def acquire(self, secret=None, patience_s=0.0, **how):
         """A sandbox that was claimed. A candidate that turns out to be none costs a lease: the
         next is asked for with another secret, which the sandbox then has."""
         reject = list(how.pop("reject", ()))
+        end = time.monotonic() + patience_s * t.SLOW_FACTOR
         problem = None
         for _ in range(self.BUDGET):
             secret = secret or secrets.token_hex(32)
             try:
-                answer = self.ask(lease_of(secret), reject=reject, **how)
+                answer = self.ask_until(end, lease_of(secret), reject=reject, **how)
             except Refused as error:
                 if error.status != "LEASE_ENDED":
                     raise
