@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What the analyzer is told of them, see err.h. */
+#undef sp_err_set
+#undef sp_err_code
+
 struct code_entry {
 	const char *name;
 	const char *text;

@@ -36,4 +36,19 @@ enum sp_code sp_err_client_code(const struct sp_err *err);
 /* Empty it. */
 void sp_err_clear(struct sp_err *err);
 
+#ifdef __clang_analyzer__
+/* The analyzer sees one file at a time and would otherwise follow failures that return success. */
+static inline int sp_err_negative(int status)
+{
+	if (status >= 0)
+		__builtin_unreachable();
+	return status;
+}
+
+#define sp_err_set(err, status, ...) \
+	((void)(sp_err_set)((err), (status), __VA_ARGS__), sp_err_negative(status))
+#define sp_err_code(err, code, status, ...) \
+	((void)(sp_err_code)((err), (code), (status), __VA_ARGS__), sp_err_negative(status))
+#endif
+
 #endif

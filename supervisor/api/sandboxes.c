@@ -34,6 +34,7 @@ static void write_remote(struct sp_json_out *out, const struct sp_sandbox_info *
 {
 	const struct sp_remote_sandbox *remote = info->remote;
 
+	sp_assert(remote);
 	sp_json_open(out, NULL, '{');
 	sp_json_text(out, "id", remote->id);
 	sp_json_text(out, "pool", info->pool);
