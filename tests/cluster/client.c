@@ -30,6 +30,7 @@
 #define TTL_MS           4000
 #define VANISHING_TTL_MS 60000 /* claim_timeout is what must end it */
 #define QUEUE_MS         2000
+#define EXEC_MS          3000
 #define STACK            (256 * 1024)
 
 /* What an attempt does with a sandbox. */
@@ -215,8 +216,11 @@ static bool at_owner(struct attempt *attempt, const struct box *box, const char 
 					  .via = box->owner.name,
 					  .sandbox = box->id,
 					  .host = box->owner.name};
-	struct http_request request = {
-		.to = &box->owner, .method = method, .token = who->secret, .body = body};
+	struct http_request request = {.to = &box->owner,
+				       .method = method,
+				       .token = who->secret,
+				       .body = body,
+				       .takes_ms = strcmp(op, "exec") == 0 ? EXEC_MS : 0};
 	struct answer answer;
 	char path[128];
 
@@ -238,8 +242,8 @@ static void exec(struct attempt *attempt, const struct box *box)
 
 	snprintf(body, sizeof(body),
 		 "{\"shell\": \"cat /tmp/owner 2>/dev/null; echo %s >/tmp/owner\", "
-		 "\"timeout\": \"3s\"}",
-		 box->lease);
+		 "\"timeout\": \"%dms\"}",
+		 box->lease, EXEC_MS);
 	at_owner(attempt, box, "exec", "POST", "/exec", body, NULL);
 }
 

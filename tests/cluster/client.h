@@ -64,6 +64,7 @@ struct question {
 struct http_request {
 	const struct place *to;
 	const char *method, *path, *token, *body;
+	int takes_ms; /* what is asked for may itself take so long */
 };
 
 void ask_open_history(void);

@@ -504,7 +504,7 @@ static int exchange(const struct http_request *request, char *reply, const char 
 		    bool *ret_sent)
 {
 	const char *body = request->body ? request->body : "";
-	int64_t deadline_ms = now_ms() + HTTP_TIMEOUT_MS;
+	int64_t deadline_ms = now_ms() + HTTP_TIMEOUT_MS + request->takes_ms;
 	char text[2048], token[HEX + 32] = "";
 	int fd, size, r;
 
@@ -572,7 +572,7 @@ void ask_host(struct attempt *attempt, const struct question *question,
 	int r;
 
 	begin_answer(ret_answer);
-	note_call(attempt, question, HTTP_TIMEOUT_MS);
+	note_call(attempt, question, HTTP_TIMEOUT_MS + request->takes_ms);
 	r = exchange(request, reply, &body, &sent);
 	if (r < 0 || strncmp(reply, "HTTP/1.1 ", 9) != 0) {
 		set_broken(ret_answer, r < 0 ? -r : EPROTO, sent);
