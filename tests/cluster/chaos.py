@@ -106,7 +106,8 @@ class Observer(threading.Thread):
         listed = [{key: box.get(key) for key in ("id", "state", "lease", "claimed")}
                   for box in boxes.json["sandboxes"]]
         counts = {state: sum(box["state"] == state for box in listed) for state in history.ORDER}
-        return {"host": name, "pool": counts, "sandboxes": listed}
+        share = daemon.request("GET", "/v1/pools/default", timeout=timeout).json["share"]
+        return {"host": name, "pool": counts, "sandboxes": listed, "share": share}
 
     def store(self):
         facts = self.cluster.stats()

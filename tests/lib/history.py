@@ -5,7 +5,7 @@ A history is JSON lines from several writers; every one carries `t`, CLOCK_BOOTT
     call     client n t op lease …            before a client asks something
     return   client n t status …              after; missing if the client died or the answer was lost
     event    event t host …                   what the test did: kill-daemon, store-lost, healed, …
-    sample   sample="host" t host pool {idle …} sandboxes [{id state lease claimed}]
+    sample   sample="host" t host pool {idle …} sandboxes [{id state lease claimed}] share
              sample="store" t now_ms max_idle hosts {name: {share share_until_ms}}
     final    final="host"                     the same after healing and two ticks, and inits
              final="store" max_idle idle {host: n} records tickets unexpected_keys
@@ -419,7 +419,8 @@ class Checker:
             holds = record["pool"]["idle"] + record["pool"]["creating"]
             if holds > limit:
                 self.bad("shares", f"at {record['t']:.3f} '{record['host']}' holds {holds} idle "
-                         f"and creating, its share was at most {limit}")
+                         f"and creating, its share was at most {limit}, it says "
+                         f"{record.get('share')}")
 
     def unclaimed_ends(self):
         """A sandbox that was handed out and never used costs claim_timeout and a tick."""
