@@ -126,10 +126,11 @@ class ServerFaults(ClusterCase):
 
     @limit(240)
     def test_restarted_over_and_over_under_load_b131(self):
-        with self.cluster() as cluster, self.watch(cluster) as watch, Load(cluster) as load:
-            for number in range(20):
-                time.sleep(0.05 * (number % 5))
-                cluster.redis.restart(down_s=0.02 * (number % 4))
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            with Load(cluster) as load:
+                for number in range(20):
+                    time.sleep(0.05 * (number % 5))
+                    cluster.redis.restart(down_s=0.02 * (number % 4))
             watch.recovered()
             self.assertGreater(load.done, 0)
 
