@@ -111,6 +111,7 @@ void sp_directory_heartbeat(struct sp_pool *pool, int64_t now_ms)
 		.waiters = pool->demand,
 		.configured_max_idle = pool->config.max_idle,
 		.configured_max_total = pool->config.max_total,
+		.leaving = pool->shut_down,
 	};
 
 	if (directory->heartbeat_pending) {
@@ -133,7 +134,9 @@ static bool speaks(const struct sp_pool *pool)
 	case SP_POOL_LIFE_RUNNING:
 	case SP_POOL_LIFE_DRAINING:
 	case SP_POOL_LIFE_STOPPED:
-		return !pool->shut_down;
+		/* On the way out it speaks for what it still holds: a host that is silent is dead,
+		 * and its leases are taken for lost. */
+		return !pool->shut_down || sp_pool_total(pool) > 0;
 	case SP_POOL_LIFE_DESTROYED:
 		return pool->directory.meta_unsent;
 	case SP_POOL_LIFE_NOT_STARTED:

@@ -177,6 +177,7 @@ void sp_pool_leave_host(struct sp_pool *pool, int64_t now_ms)
 		pool->lifecycle = SP_POOL_LIFE_STOPPED;
 	else if (pool->lifecycle == SP_POOL_LIFE_RUNNING)
 		drain(pool, now);
+	pool->directory.heartbeat_ms = now; /* nothing more is to be given to it */
 	sp_pool_leave(pool);
 }
 

@@ -44,6 +44,8 @@ struct sp_store_counts {
 	/* The host's configuration: what counts as long as the meta has revision 0. */
 	uint32_t configured_max_idle;
 	uint32_t configured_max_total;
+	/* This host is about to go: nothing more is given to it, what is leased here lives on. */
+	bool leaving;
 };
 
 struct sp_store_share {

@@ -10,6 +10,10 @@
 #include <errno.h>
 #include <string.h>
 
+/* `draining` of a heartbeat. One that leaves drains whatever the operator says of it: that is kept
+ * for its next life. */
+enum { HOST_SERVES, HOST_DRAINS, HOST_LEAVES };
+
 static const char *const state_names[] = {
 	[SP_STORE_ACTIVE] = "active",
 	[SP_STORE_DRAINING] = "draining",
@@ -78,7 +82,9 @@ void store_beat_build(struct store_pool *pool)
 	store_args_number(args, pool->counts.creating);
 	store_args_number(args, pool->counts.leased);
 	store_args_number(args, pool->counts.waiters);
-	store_args_number(args, pool->draining ? 1 : 0);
+	store_args_number(args, pool->counts.leaving ? HOST_LEAVES
+				: pool->draining     ? HOST_DRAINS
+						     : HOST_SERVES);
 	store_args_number(args, meta.max_idle);
 	store_args_number(args, meta.max_total);
 	store_args_text(args, store_state_name(meta.state));

@@ -41,7 +41,8 @@
 #define STORE_CLOCK_SLACK_MS 50    /* an end may err this much early before the offset moves */
 #define STORE_HINT_MS        20    /* heartbeats for events are at least this far apart */
 #define STORE_RETRY_MS       200   /* a call that was refused by the server's state is sent again */
-#define STORE_TAKEN_MS       10000 /* longest wait for our name at the first registration */
+#define STORE_TAKEN_MS       10000 /* longest wait for our name at the first registration … */
+#define STORE_TAKEN_SLACK_MS 500   /* … which ends this much after it would have been free */
 #define STORE_REAP_MS        (60 * SP_MS_PER_S)
 #define STORE_REAP_LIMIT     200
 #define STORE_WORD_MAX       32

@@ -183,16 +183,18 @@ static void on_taken(struct store_pool *pool, int64_t free_in_ms, int64_t now_ms
 			  "host '%s' of pool '%s' is another daemon's: same name, other state "
 			  "directory",
 			  pool->store->host, pool->name);
+	/* A host that was rebooted, or lost its state directory, has its name back when its last
+	 * life is over. Whoever has it then is alive. */
+	free_in_ms = SP_MIN(SP_MAX(free_in_ms, INT64_C(0)), (int64_t)STORE_TAKEN_MS);
 	if (pool->taken_until_ms == 0)
-		pool->taken_until_ms = now_ms + STORE_TAKEN_MS;
-	/* A host that was rebooted has its name back when its last life is over. */
+		pool->taken_until_ms = now_ms + free_in_ms + STORE_TAKEN_SLACK_MS;
 	if (pool->registered_once || now_ms >= pool->taken_until_ms) {
 		store_fence(pool, &err);
 		return;
 	}
 	refuse(pool, &err);
-	free_in_ms = SP_MIN(SP_MAX(free_in_ms, INT64_C(100)), (int64_t)STORE_TAKEN_MS);
-	pool->not_before_ms = now_ms + free_in_ms;
+	pool->not_before_ms =
+		SP_MIN(now_ms + SP_MAX(free_in_ms, (int64_t)STORE_RETRY_MS), pool->taken_until_ms);
 }
 
 static void on_register_refused(struct store_pool *pool, const char *word,

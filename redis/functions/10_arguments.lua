@@ -110,6 +110,7 @@ prepare[#prepare + 1] = function()
 	arguments.count = arguments.integer(0, 1000000)
 	arguments.revision = arguments.integer(0, INTEGER_MAX)
 	arguments.flag = arguments.integer(0, 1)
+	arguments.draining = arguments.integer(0, 2) -- 2: it is about to go
 
 	-- Returns the values by name; a group's as values.items. Or nil and the fault.
 	function arguments.read(fn, fields, group, most, argv)

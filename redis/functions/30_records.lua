@@ -77,7 +77,7 @@ prepare[#prepare + 1] = function()
 		return {
 			deadline = deadline + 0,       -- live until then
 			left = left + 0,               -- it unregistered; its rest is being dropped
-			draining = draining + 0,       -- the host's own word
+			draining = draining + 0,       -- the host's own word; 2: it leaves
 			drain_asked = drain_asked + 0, -- the operator's: 0, 1, -1 = none to be repeated
 			spec_digest = spec_digest,
 			endpoint = endpoint,

@@ -10,9 +10,10 @@ digest, is a mismatch.
 Invariants: revision and spec_revision never go down; a meta with a field that cannot be read is
 deleted whole, because half of an operator's intent is none.
 
-When the directory is new (`born`), or all hosts were away for longer than a deadline (`settle`:
-since when they are back), each host may come back to what it had before anybody is given more;
-else the first one back would be given the whole pool and the others told to kill theirs.
+When the directory is new (`born`), or all hosts were away for longer than a deadline, or records of
+hosts were lost (`settle`: since when they are back), each host may come back to what it had before
+anybody is given more; else the first one back would be given the whole pool and the others told to
+kill theirs. That records were lost shows in `hosts`, which is how many there were.
 ]]
 local meta = {}
 prepare[#prepare + 1] = function()
@@ -22,12 +23,12 @@ prepare[#prepare + 1] = function()
 	local STATES = {active = true, draining = true, destroying = true, destroyed = true}
 	local FIELDS = {'revision', 'state', 'max_idle', 'max_total', 'min_ttl_ms',
 		'claim_timeout_ms', 'spec_revision', 'spec_digest', 'total', 'live', 'beat', 'born',
-		'settle', 'version', 'nudged', 'brief'}
+		'settle', 'version', 'nudged', 'brief', 'hosts'}
 	local WORDS = {state = true, spec_digest = true, brief = true}
 	local BRIEF = '^(%l+)|(%d+)|([01])|([^|]+)$'
 	-- Bookkeeping of the library itself: may be missing.
 	local OWN = {total = true, live = true, beat = true, born = true, settle = true,
-		version = true, nudged = true, brief = true}
+		version = true, nudged = true, brief = true, hosts = true}
 
 	local function load_fields(p, fields)
 		local values = pool.call(p, 'HMGET', p.meta_key, unpack(fields))
@@ -83,13 +84,31 @@ prepare[#prepare + 1] = function()
 			spec_digest = digest}
 	end
 
+	local function add(p, field, number)
+		local value = pool.call(p, 'HGET', p.meta_key, field)
+		if value then
+			pool.call(p, 'HSET', p.meta_key, field,
+				pool.digits(math.max(0, (arguments.time(value) or 0) + number)))
+		end
+	end
+
 	-- Something that shares depend on is not as it was: they are computed anew (70_shares).
 	function meta.touch(p)
-		local version = pool.call(p, 'HGET', p.meta_key, 'version')
-		if version then
-			pool.call(p, 'HSET', p.meta_key, 'version',
-				pool.digits((arguments.time(version) or 0) + 1))
+		add(p, 'version', 1)
+	end
+
+	-- A host left, or was forgotten: nothing was lost.
+	function meta.host_left(p)
+		add(p, 'hosts', -1)
+		meta.touch(p)
+	end
+
+	-- So many hosts have a record now. Fewer than there were: they will be back.
+	function meta.count_hosts(p, m, count)
+		if count < m.hosts then
+			m.settle = p.now
 		end
+		m.hosts = count
 	end
 
 	-- Writes the named fields and keeps them in m.
@@ -134,7 +153,8 @@ prepare[#prepare + 1] = function()
 	function meta.register(p, offered)
 		local m = meta.load(p)
 		if not m then
-			m = {revision = -1, total = 0, live = 0, settle = 0, version = p.now, nudged = 0}
+			m = {revision = -1, total = 0, live = 0, settle = 0, version = p.now, nudged = 0,
+				hosts = 0}
 			meta.set(p, m, {beat = p.now, born = p.now, spec_revision = 0, spec_digest = ''})
 			m.min_ttl_ms, m.brief = 0, ''
 		elseif m.revision == 0 and offered.revision == 0 then

@@ -25,7 +25,9 @@ prepare[#prepare + 1] = function()
 	local call, key = pool.call, pool.key
 
 	function dispense.is_draining(record)
-		if record.drain_asked >= 0 then
+		if record.draining == 2 then
+			return true
+		elseif record.drain_asked >= 0 then
 			return record.drain_asked == 1
 		end
 		return record.draining == 1

@@ -166,6 +166,7 @@ prepare[#prepare + 1] = function()
 			m.total = math.max(0, m.total + holds(me) - holds(before))
 		else
 			local hosts = all_hosts(p, name, me)
+			meta.count_hosts(p, m, #hosts)
 			me.recheck = survey(p, m, hosts, name)
 			if me.weighed == 0 then
 				me.returned = me.idle + me.creating > 0 and 1 or 0
@@ -177,7 +178,7 @@ prepare[#prepare + 1] = function()
 			me.weighed, me.tickets = m.version, tickets
 		end
 		meta.set(p, m, {beat = p.now, total = m.total, live = m.live, settle = m.settle,
-			version = m.version})
+			version = m.version, hosts = m.hosts})
 		return tickets
 	end
 end

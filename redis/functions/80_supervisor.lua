@@ -127,8 +127,8 @@ prepare[#prepare + 1] = function()
 		if v.seq ~= 0 then
 			return arguments.fault('register', 'seq', 'must be 0')
 		end
-		local hosts = key(p, 'hosts')
 		local me = records.host.get(p, v.host)
+		local others = not me and call(p, 'HLEN', key(p, 'hosts'))
 		local was_live = me and dispense.is_live(p, me)
 		if me and string.find(',' .. me.past .. ',', ',' .. v.incarnation .. ',', 1, true) then
 			return {'FENCED'}
@@ -143,7 +143,7 @@ prepare[#prepare + 1] = function()
 			me.drain_asked = me.secret_digest == v.secret_digest and me.drain_asked or -1
 			start_listing(p, v.host, me)
 		elseif not me then
-			if call(p, 'HLEN', hosts) >= HOSTS_MAX then
+			if others >= HOSTS_MAX then
 				return {'HOSTS_FULL'}
 			end
 			me = records.new_host()
@@ -158,6 +158,10 @@ prepare[#prepare + 1] = function()
 			me.share = 0
 		end
 		local m = meta.register(p, v)
+		if others then
+			meta.count_hosts(p, m, others)
+			meta.set(p, m, {hosts = others + 1, settle = m.settle})
+		end
 		records.host.put(p, v.host, me)
 		if v.spec_revision ~= m.spec_revision or v.spec_digest ~= m.spec_digest then
 			return {'SPEC_MISMATCH', m.spec_revision, m.spec_digest}
@@ -226,7 +230,7 @@ prepare[#prepare + 1] = function()
 			{'creating', arguments.count},
 			{'leased', arguments.count},
 			{'waiters', arguments.count},
-			{'draining', arguments.flag},
+			{'draining', arguments.draining},
 			{'max_idle', arguments.count},
 			{'max_total', arguments.count},
 			{'state', STATE},
@@ -461,7 +465,7 @@ prepare[#prepare + 1] = function()
 			return false, dropped
 		end
 		records.host.drop(p, host)
-		meta.touch(p)
+		meta.host_left(p)
 		call(p, 'HDEL', key(p, 'answers'), host)
 		call(p, 'UNLINK', key(p, 'todo:', host))
 		call(p, 'UNLINK', key(p, 'own:', host))

@@ -11,7 +11,7 @@ Invariants: what destroys a pool is final (destroying may only become destroyed)
 real value; reading writes nothing, not even to clean up, so that it works on a replica.
 ]]
 prepare[#prepare + 1] = function()
-	local BUILD = 1
+	local BUILD = 2
 	local call, key = pool.call, pool.key
 	local MAX = 1000000
 

@@ -12,7 +12,12 @@
  *
  * Binds are paths of this host: an acquire with binds is never answered elsewhere. What the store
  * gives away on this very host is bound here; if it is somebody else's already, the next one is
- * asked for, up to TRIES_MAX times.
+ * asked for, up to TRIES_MAX times. So it is when what was given away ended before we heard of it,
+ * which uses the lease up: one that we drew is drawn anew, one that the client drew is his to
+ * replace.
+ *
+ * After the answer the client claims at the host, and may come too late there, too: nobody but he
+ * can know that, because the claim, not the grant, decides whose it is, and it takes his secret.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -81,7 +86,7 @@ static void report(const struct sp_service_op *op, const char *result)
 }
 
 /* Nobody else has one, or nobody can be asked. */
-static void on_refused(struct sp_service_op *op, const struct sp_err *err)
+static void refuse(struct sp_service_op *op, const struct sp_err *err)
 {
 	enum sp_code code = sp_err_client_code(err);
 	bool away = code == SP_CODE_POOL_STATE_STORE_UNAVAILABLE;
@@ -97,14 +102,37 @@ static void on_refused(struct sp_service_op *op, const struct sp_err *err)
 	op_answer_later(op, err);
 }
 
+/* Another lease in place of one that has ended, if we may and there is time for it. */
+static bool draw_lease(struct sp_service_op *op)
+{
+	struct elsewhere *elsewhere = &op->elsewhere;
+
+	if (op->secret[0] == '\0' || ++elsewhere->tries >= TRIES_MAX ||
+	    (waits(op) && sp_clock_boot_ms() >= elsewhere->until_ms))
+		return false;
+	sp_secret_new(op->secret);
+	if (secret_lease_id(op->secret, op->lease_id) < 0)
+		return false;
+	memcpy(op->wish.lease_id, op->lease_id, sizeof(op->wish.lease_id));
+	return true;
+}
+
+static void on_refused(struct sp_service_op *op, const struct sp_err *err)
+{
+	struct sp_err refused = *err;
+
+	if (sp_err_client_code(err) == SP_CODE_LEASE_ENDED && draw_lease(op) &&
+	    ask(op, &refused) == 0)
+		return;
+	refuse(op, &refused);
+}
+
 static void try_again(struct sp_service_op *op, const char *rejected_id)
 {
 	struct elsewhere *elsewhere = &op->elsewhere;
 	struct sp_err err = {0};
 	int status;
 
-	if (elsewhere->tries == 0)
-		sp_buf_init(&elsewhere->reject, REJECT_MAX);
 	if (++elsewhere->tries >= TRIES_MAX) {
 		(void)sp_err_code(&err, SP_CODE_POOL_ACQUIRE_FAILED, -EAGAIN,
 				  "pool '%s': %d candidates were tried, all were somebody else's",
@@ -117,7 +145,7 @@ static void try_again(struct sp_service_op *op, const char *rejected_id)
 			       rejected_id);
 	status = status < 0 ? sp_err_set(&err, status, "acquire") : ask(op, &err);
 	if (status < 0)
-		on_refused(op, &err);
+		refuse(op, &err);
 }
 
 /* Our own: bound now, in case we did not hear of it before. */
@@ -165,9 +193,10 @@ int elsewhere_ask(struct sp_service_op *op, struct sp_err *err)
 {
 	struct sp_err refused = {0};
 
+	sp_buf_init(&op->elsewhere.reject, REJECT_MAX);
 	op->elsewhere.until_ms = sp_clock_boot_ms() + op->wish.wait_ms;
 	if (ask(op, &refused) < 0)
-		on_refused(op, &refused);
+		refuse(op, &refused);
 	SP_UNUSED(err);
 	return 0;
 }

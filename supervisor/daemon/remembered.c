@@ -5,9 +5,10 @@
  *	host.secret         64 hex digits, drawn once: proves that a restart is the same host
  *	intent.POOL         "v1 REVISION MAX_IDLE MAX_TOTAL STATE DRAINING\n", as last seen
  *
- * An intent is written beside the old one and renamed over it, before the pool acts on it. It is
- * not synced: it outlives this process, which is what it is for; after a crash of the whole host
- * the store has it, unless both were lost at once. A file that cannot be read is no intent.
+ * Each is written beside the old one, synced, renamed over it, and the directory synced, before
+ * anybody acts on it: power that fails takes neither the name of this host nor what an operator
+ * said last. That blocks the loop for as long as the disk takes, once for each word of an operator.
+ * A file that cannot be read is no intent.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -57,9 +58,8 @@ static ssize_t read_small(int dir, const char *name, char *text, size_t size)
 	return got;
 }
 
-/* Whole or not at all. */
-static int replace(int dir, const char *name, const char *text, const struct sp_identity *owner,
-		   bool sync)
+/* Whole or not at all, and for good once this has returned 0. */
+static int replace(int dir, const char *name, const char *text, const struct sp_identity *owner)
 {
 	char fresh[NAME_ROOM];
 	SP_AUTO_CLOSE int fd = -1;
@@ -73,8 +73,8 @@ static int replace(int dir, const char *name, const char *text, const struct sp_
 	if (fd < 0)
 		return -errno;
 	if (write(fd, text, len) != (ssize_t)len ||
-	    (owner && fchown(fd, owner->uid, owner->gid) < 0) || (sync && fsync(fd) < 0) ||
-	    renameat(dir, fresh, dir, name) < 0) {
+	    (owner && fchown(fd, owner->uid, owner->gid) < 0) || fsync(fd) < 0 ||
+	    renameat(dir, fresh, dir, name) < 0 || fsync(dir) < 0) {
 		int status = errno != 0 ? -errno : -EIO;
 
 		(void)unlinkat(dir, fresh, 0);
@@ -106,7 +106,7 @@ int host_secret_get(const char *state_dir, const struct sp_identity *owner,
 	if (got != -ENOENT)
 		return sp_err_set(err, (int)got, "read '%s/" SECRET_FILE "'", state_dir);
 	sp_secret_new(ret_secret);
-	status = replace(dir, SECRET_FILE, ret_secret, owner, true);
+	status = replace(dir, SECRET_FILE, ret_secret, owner);
 	return status < 0 ? sp_err_set(err, status, "write '%s/" SECRET_FILE "'", state_dir) : 0;
 }
 
@@ -174,6 +174,6 @@ int intent_save(const char *state_dir, const char *pool, const struct sp_store_m
 	(void)snprintf(text, sizeof(text), "v1 %" PRIu64 " %" PRIu32 " %" PRIu32 " %s %d\n",
 		       meta->revision, meta->max_idle, meta->max_total, state_names[meta->state],
 		       draining ? 1 : 0);
-	status = replace(dir, name, text, NULL, false);
+	status = replace(dir, name, text, NULL);
 	return status < 0 ? sp_err_set(err, status, "write '%s/%s'", state_dir, name) : 0;
 }

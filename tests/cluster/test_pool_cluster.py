@@ -1,7 +1,8 @@
 """The pool checklist (P-160 … P-194) where it speaks of several nodes.
 
 "Leader" in it stands for whoever refills. Here every host refills its own share of max_idle; where
-the choice differs from the checklist the test says so (→D).
+the choice differs from the checklist the test says so (→D). P-184 and P-185 speak of probes and
+preparers, of which there are none: a sandbox is ready when its init says so.
 """
 
 import concurrent.futures

@@ -18,6 +18,7 @@ import cluster as c  # noqa: E402
 import redis_proxy  # noqa: E402
 import sandpool_test as t  # noqa: E402
 from fault_case import BROKEN, MAX_IDLE, RECOVERY_S, ClusterCase  # noqa: E402
+from redis_client import RedisError  # noqa: E402
 from sandpool_test import limit, main, wait_until  # noqa: E402
 
 USER = "supervisor"
@@ -114,7 +115,8 @@ class ServerFaults(ClusterCase):
                 watch.outage()
             watch.recovered(within=9)
 
-    def test_away_for_longer_than_the_host_deadline_b142(self):
+    def test_away_for_longer_than_the_host_deadline_b142_p189(self):
+        """→D: creations go on without a heartbeat, up to the last share and no further."""
         with self.cluster() as cluster, self.watch(cluster) as watch:
             cluster.redis.kill()
             end = time.monotonic() + 8
@@ -143,6 +145,45 @@ class ServerFaults(ClusterCase):
             for _ in range(3):
                 cluster.redis.call("FLUSHALL")
                 watch.recovered()
+
+    def test_a_renewal_survives_a_directory_that_was_lost_b095(self):
+        """→D: sandboxes die with their daemon; what forgets and comes back here is the directory."""
+        with self.cluster() as cluster, self.watch(cluster) as watch:
+            box = watch.client.acquire(ttl_ms=20000)
+            answer = box.renew("4m")
+            self.assertEqual(answer.status, 200, answer)
+            begin = time.monotonic()
+            cluster.redis.restart()
+            watch.recovered()
+            left_ms = 240_000 - (time.monotonic() - begin) * 1000
+            again = watch.client.ask(c.lease_of(box.secret))
+            self.assertEqual(again["id"], box.id)
+            self.assertAlmostEqual(again["remaining_ms"], left_ms, delta=2000)
+            held = cluster.daemons[box.owner].request(
+                "GET", f"/v1/sandboxes/{box.id}", None, {"X-Sandpool-Token": box.secret}).json
+            self.assertAlmostEqual(held["remaining_ms"], left_ms, delta=2000)
+            box.release()
+
+    def test_what_cannot_be_renewed_is_not_lost_b096(self):
+        """Taken, and then all that its host asks of Redis fails: nobody claims it, and it is killed."""
+        with self.cluster(proxy=True) as cluster, self.watch(cluster) as watch:
+            lease = c.lease_of("f" * 64)
+            taken = watch.client.ask(lease)
+            daemon = cluster.daemons[taken["host"]]
+
+            def there():
+                return taken["id"] in {box["id"] for box in daemon.sandboxes()}
+            cluster.proxy.on("*", redis_proxy.ERROR, times=10 ** 6, text="ERR broken")
+            self.assertEqual(watch.client.fcall("renew", lease, 60000)[0], "OK")
+            time.sleep(1)
+            self.assertTrue(there())
+            cluster.proxy.clear()
+            wait_until(lambda: not there(), 6, "it is killed unclaimed")
+            watch.recovered()
+            with self.assertRaises(c.Refused) as caught:
+                watch.client.ask(lease)
+            self.assertEqual(caught.exception.status, "LEASE_ENDED")
+            self.assertIsNone(cluster.redis.call("HGET", key("sb"), taken["id"]))
 
     def test_a_resize_survives_a_flush(self):
         with self.cluster() as cluster, self.watch(cluster) as watch:
@@ -285,6 +326,48 @@ class StateFaults(ClusterCase):
             cluster.redis.call("CONFIG", "SET", "maxmemory", "0")
             watch.recovered()
             wait_until(lambda: box.claim().status in (404, 410), 5, "the release arrived")
+
+    def test_a_save_that_fails_b138(self):
+        """MISCONF as it really comes: a directory lies where the file is to be."""
+        with self.cluster(redis_config=["save 1 1", "stop-writes-on-bgsave-error yes"]) as cluster, \
+                self.watch(cluster) as watch:
+            path = f"{cluster.redis.directory}/dump.rdb"
+            wait_until(lambda: self.lies_in_the_way(path), 5, "there is a directory")
+            wait_until(lambda: self.saved(cluster, "err"), 10, "a save fails", interval=0.1)
+            watch.outage()
+            watch.remote_fails()
+            with self.assertRaisesRegex(RedisError, "MISCONF"):
+                watch.client.fcall("reap", 1)
+            before = self.calls(cluster)
+            time.sleep(2)
+            # Each host asks five times a second, and its pool once.
+            self.assertLess(self.calls(cluster) - before, 2 * 2 * 10)
+            shutil.rmtree(path)
+            wait_until(lambda: self.saved(cluster, "ok"), 10, "a save succeeds", interval=0.1)
+            watch.recovered()
+
+    @staticmethod
+    def lies_in_the_way(path):
+        with contextlib.suppress(OSError):  # Redis may save between the two
+            if os.path.isfile(path):
+                os.unlink(path)
+            os.makedirs(f"{path}/in the way", exist_ok=True)
+            return True
+        return False
+
+    @staticmethod
+    def saved(cluster, status):
+        with contextlib.suppress(RedisError):  # one is under way
+            cluster.redis.call("BGSAVE")
+        facts = cluster.redis.call("INFO", "persistence")
+        return f"rdb_last_bgsave_status:{status}" in facts
+
+    @staticmethod
+    def calls(cluster):
+        for line in cluster.redis.call("INFO", "stats").splitlines():
+            if line.startswith("total_error_replies:"):
+                return int(line.split(":")[1])
+        raise AssertionError("INFO has no total_error_replies")
 
     @limit(240)
     def test_each_refusal_of_redis_b138(self):

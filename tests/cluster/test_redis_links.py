@@ -3,8 +3,10 @@
 As test_redis_faults.py, with the fault between the daemons and Redis instead of in it.
 """
 
+import collections
 import contextlib
 import os
+import socket
 import sys
 import time
 
@@ -131,7 +133,8 @@ class Commands(ClusterCase):
         self.each(redis_proxy.HANG, times=1)
 
     @limit(300)
-    def test_answer_just_too_late(self):
+    def test_answer_just_too_late_b107(self):
+        """Of a registration and a heartbeat, too: whose outcome nobody knows costs no share."""
         self.each(redis_proxy.DELAY, times=1, seconds=1.3)
 
     @limit(300)
@@ -174,6 +177,49 @@ class Commands(ClusterCase):
         while not lines or '"PING"' not in lines[-1]:
             lines.append(str(connection.receive()))
         return lines
+
+
+class Herd(ClusterCase):
+    HOSTS, AWAY_S, GROWING_S = 8, 20, 4
+
+    @limit(180)
+    def test_reconnects_are_spread_b143(self):
+        """Each daemon has two connections; who answers in the place of Redis hangs up at once."""
+        with self.cluster(hosts=self.HOSTS) as cluster:
+            cluster.redis.kill()
+            times = self.answer_and_hang_up(cluster)
+            begin = times[0]
+            # The pauses grow from 50 ms; from then on they are drawn from up to two seconds.
+            seconds = [0] * (self.AWAY_S - self.GROWING_S)
+            for when in times:
+                at = int(when - begin) - self.GROWING_S
+                if 0 <= at < len(seconds):
+                    seconds[at] += 1
+            mean = sum(seconds) / len(seconds)
+            self.assertGreater(mean, self.HOSTS / 2, seconds)
+            self.assertLess(max(seconds), 3 * mean, seconds)
+            # Nor do they come in the same moment: the fullest tenth of a second, of all that follow.
+            tenths = collections.Counter(int((when - begin) * 10) for when in times
+                                         if when - begin >= self.GROWING_S)
+            self.assertLess(max(tenths.values()), 3 * self.HOSTS // 2, tenths)
+            cluster.redis.start()
+            wait_until(lambda: cluster.redis.call("HLEN", "sandpool:{default}:hosts") == self.HOSTS,
+                       5, "all are back")
+            cluster.wait_idle(MAX_IDLE)
+
+    def answer_and_hang_up(self, cluster):
+        times = []
+        with contextlib.closing(cluster.redis_host.netns.socket()) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((cluster.redis_host.address, c.REDIS_PORT))
+            listener.listen(128)
+            end = time.monotonic() + self.AWAY_S
+            while time.monotonic() < end:
+                listener.settimeout(max(0.01, end - time.monotonic()))
+                with contextlib.suppress(OSError):
+                    listener.accept()[0].close()
+                    times.append(time.monotonic())
+        return times
 
 
 class Failover(ClusterCase):

@@ -264,6 +264,41 @@ class Heartbeat(FunctionCase):
         reply = a.heartbeat()
         self.assertEqual((reply[2], reply[-1]), (8, 0))
 
+    def test_one_that_leaves_gets_nothing_whatever_is_asked(self):
+        a, b = self.host("a"), self.host("b")
+        a.publish(1, 2)
+        self.acquire("x", prefer="a")
+        a.update(1, "leased", "x", claimed=1)
+        a.draining = 2
+        self.assertEqual(a.share(1, 0, 1), 0)
+        self.assertEqual(self.host_stats()["a"]["state"], "draining")
+        self.assertEqual(self.acquire("y"), ["EMPTY"])
+        self.assertEqual(a.publish(3), [("refused", "", "drained")])
+        for asked in (0, 1):  # told until its next life repeats it
+            self.call("drain_host", "a", asked)
+            for _ in range(2):
+                reply = a.heartbeat(1, 0, 1)
+                self.assertEqual((reply[2], reply[-1]), (0, asked))
+                self.assertEqual(self.host_stats()["a"]["state"], "draining")
+            self.assertEqual(self.acquire("y"), ["EMPTY"])
+        # What is leased there lives on, however long that takes.
+        for _ in range(8):
+            self.advance(1000)
+            self.assertEqual(a.items(0, 0, 1), [])
+            b.heartbeat()
+        self.assertStatus(self.acquire("x", prefer="a"), "OK", sandbox_id(1))
+        again = self.host("a", incarnation="inc-2")
+        self.assertEqual(again.heartbeat()[-1], 1)
+
+    def test_serves_drains_leaves_and_nothing_more(self):
+        a = self.host()
+        for draining in (0, 1, 2):
+            a.draining = draining
+            self.assertStatus(a.heartbeat(), "OK")
+        a.draining = 3
+        with self.refused("heartbeat: draining: must be a whole number from 0 to 2"):
+            a.heartbeat()
+
     def test_hosts_and_tickets_are_counted(self):
         a = self.host("a")
         self.host("b")
@@ -399,6 +434,62 @@ class Shares(FunctionCase):
             self.advance(500)
         self.advance(500)
         self.assertEqual(hosts[0].share(1), 3)
+
+    def test_records_of_hosts_that_were_lost_cost_nobody_anything(self):
+        """Who comes back first is not given the parts of the others, who only have to register."""
+        for lost in ("a", "bc", "abc"):
+            for how in ("DEL", "SET", "HSET"):
+                with self.subTest(lost=lost, how=how):
+                    self.setUp()
+                    hosts = [self.host(name, max_idle=9) for name in "abc"]
+                    self.beat(*hosts, holding=dict.fromkeys("abc", 3))
+                    self.advance(3000)  # the directory is no longer new
+                    self.assertEqual(self.beat(*hosts, holding=dict.fromkeys("abc", 3)), [3, 3, 3])
+                    self.lose(how, lost)
+                    # Its clients that wait have it weigh anew, whoever is missing.
+                    for host in hosts[::-1] + hosts:
+                        reply = host.heartbeat(3, 0, 0, 1)
+                        if reply[0] == "RESYNC":
+                            self.assertStatus(host.register(), "OK")
+                            self.assertEqual(host.resync(), ["OK"])
+                            reply = host.heartbeat(3, 0, 0, 1)
+                        self.assertStatus(reply, "OK", self.now, 3)
+                    self.advance(2000)
+                    self.assertEqual(self.beat(*hosts, holding=dict.fromkeys("abc", 3)), [3, 3, 3])
+
+    def lose(self, how, names):
+        if how == "SET":
+            self.redis.call("SET", self.key("hosts"), "of another type")
+        for name in names:
+            if how == "DEL":
+                self.redis.call("HDEL", self.key("hosts"), name)
+            elif how == "HSET":
+                self.redis.call("HSET", self.key("hosts"), name, "no record")
+
+    def test_a_pool_that_all_have_left_is_filled_at_once(self):
+        hosts = [self.host(name) for name in "abc"]
+        for host in hosts:
+            self.assertEqual(host.call("unregister"), ["OK"])
+        self.assertEqual(self.host("a", incarnation="inc-2").share(), 8)
+
+    def test_a_host_that_left_leaves_its_part_to_the_others(self):
+        a, b = self.host("a"), self.host("b")
+        self.assertEqual(self.beat(a, b, holding={"a": 4, "b": 4}), [4, 4])
+        b.call("unregister")
+        self.assertEqual(a.share(4), 8)
+
+    def test_hosts_that_were_forgotten_are_not_waited_for(self):
+        a, b = self.host("a"), self.host("b")
+        self.beat(a, b)
+        for _ in range(2):
+            self.advance(HOUR // 2 + 1000)
+            a.heartbeat(4)
+            self.advance(2000)
+            a.heartbeat(4)
+        self.assertEqual(self.call("reap", 100)[0], "OK")
+        self.assertNotIn("b", self.host_stats())
+        other = self.host("c")
+        self.assertEqual([a.share(8), a.share(4), other.share()], [4, 4, 4])
 
     def test_a_pool_that_is_new_is_filled_at_once(self):
         a = Supervisor(self, "a")

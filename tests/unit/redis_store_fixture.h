@@ -42,6 +42,7 @@ struct host {
 	enum sp_end_reason reason;
 	int64_t age_ms, renew_ms;
 	bool stubborn; /* notes what it is asked and does nothing */
+	bool leaving;  /* so its heartbeats say */
 
 	/* what it was told */
 	unsigned int ups, downs, fences, seens, mismatches, refusals, closes, shares, failed_shares;
@@ -170,6 +171,7 @@ static inline int host_beat(struct host *host)
 		.leased = host_count(host, SP_SANDBOX_LEASED),
 		.configured_max_idle = host->max_idle,
 		.configured_max_total = 100,
+		.leaving = host->leaving,
 	};
 
 	return host->store->ops->heartbeat(host->store, STORE_POOL, &counts, sp_clock_boot_ms(),

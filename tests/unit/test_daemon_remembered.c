@@ -11,9 +11,43 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DIR_TEMPLATE "/tmp/sp-remembered-XXXXXX"
+
+/* What reaches the disk, in its order: 'f' a file, 'd' a directory, 'r' a name is given. */
+static char order[8];
+static char fails; /* with EIO: the sync of one of these */
+
+static void note(char what)
+{
+	size_t len = strlen(order);
+
+	if (len < sizeof(order) - 1)
+		order[len] = what;
+}
+
+int fsync(int fd)
+{
+	struct stat info = {0};
+	char what;
+
+	cr_assert(fstat(fd, &info) == 0);
+	what = S_ISDIR(info.st_mode) ? 'd' : 'f';
+	note(what);
+	if (what == fails) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int renameat(int old_dir, const char *old_name, int new_dir, const char *new_name)
+{
+	note('r');
+	return (int)syscall(SYS_renameat2, old_dir, old_name, new_dir, new_name, 0);
+}
 
 struct place {
 	char dir[sizeof(DIR_TEMPLATE)];
@@ -173,4 +207,42 @@ Test(daemon_remembered, a_directory_that_is_gone_is_an_error)
 
 	cr_assert(intent_save("/nowhere/at/all", "p", &meta, false, &err) == -ENOENT);
 	cr_assert(strstr(err.message, "/nowhere/at/all"));
+}
+
+Test(daemon_remembered, what_is_acted_on_is_on_the_disk_first)
+{
+	struct place place;
+	struct sp_store_meta meta = {.revision = 7};
+	char secret[SP_SECRET_LEN + 1];
+
+	open_place(&place);
+	cr_assert(host_secret_get(place.dir, &place.owner, secret, NULL) == 0);
+	cr_assert_str_eq(order, "frd");
+	memset(order, 0, sizeof(order));
+	cr_assert(intent_save(place.dir, "p", &meta, false, NULL) == 0);
+	cr_assert_str_eq(order, "frd");
+	close_place(&place);
+}
+
+Test(daemon_remembered, what_does_not_reach_the_disk_is_an_error)
+{
+	struct place place;
+	struct sp_store_meta meta = {.revision = 7};
+	struct sp_store_meta found = {0};
+	char secret[SP_SECRET_LEN + 1];
+	bool draining = false;
+
+	open_place(&place);
+	cr_assert(intent_save(place.dir, "p", &meta, false, NULL) == 0);
+	fails = 'f';
+	meta.revision = 8;
+	cr_assert(intent_save(place.dir, "p", &meta, false, NULL) == -EIO);
+	intent_load(place.dir, "p", &found, &draining);
+	cr_assert(found.revision == 7, "the old one is still whole");
+	cr_assert(host_secret_get(place.dir, &place.owner, secret, NULL) == -EIO);
+	cr_assert(access(path_of(&place, "host.secret"), F_OK) < 0);
+	fails = 'd';
+	cr_assert(intent_save(place.dir, "p", &meta, false, NULL) == -EIO);
+	cr_assert(host_secret_get(place.dir, &place.owner, secret, NULL) == -EIO);
+	close_place(&place);
 }

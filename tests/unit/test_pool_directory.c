@@ -531,6 +531,33 @@ Test(directory, an_intent_loses_against_a_destroy)
 	fixture_close(&fix);
 }
 
+Test(directory, one_that_leaves_this_host_speaks_until_nothing_is_left)
+{
+	struct fixture fix;
+	struct sp_sandbox *held;
+
+	warm_script(&fix, 2, 2);
+	held = fixture_take(&fix, 1);
+	sp_pool_leave_host(fix.pool, fix.now);
+	fixture_run(&fix, 0);
+	/* At once, so that nothing more is given to it; and on beyond drain_timeout. */
+	for (int second = 0; second < 40; second++) {
+		cr_assert(script.heartbeat_count == 1, "in second %d", second);
+		cr_assert(script.heartbeats[0].counts.leaving);
+		cr_assert(script.heartbeats[0].counts.leased == 1);
+		answer_share(&fix, 0, NULL);
+		fixture_run(&fix, 1000);
+	}
+	cr_assert(fixture_snapshot(&fix).lifecycle == SP_POOL_LIFE_STOPPED);
+	answer_share(&fix, 0, NULL);
+	sp_pool_end(fix.pool, held, SP_END_SHUTDOWN, fix.now);
+	while (fix.killing_count > 0)
+		sp_pool_gone(fix.pool, fix.killing[0], fix.now);
+	fixture_run(&fix, 10000);
+	cr_assert(script.heartbeat_count == 0, "there is nothing left to speak for");
+	fixture_close(&fix);
+}
+
 Test(directory, answers_after_the_pool_are_harmless)
 {
 	struct fixture fix;

@@ -62,7 +62,7 @@ Test(lifecycle, drain_of_a_pool_that_never_ran)
 	fixture_close(&fix);
 }
 
-Test(lifecycle, drain_kills_idle_and_creating_and_spares_leases) /* P-137, P-139 */
+Test(lifecycle, drain_kills_idle_and_creating_and_spares_leases) /* P-137, P-139, P-191 */
 {
 	struct fixture fix;
 	struct sp_sandbox *leased;
@@ -103,7 +103,7 @@ static enum sp_pool_lifecycle drain_with_lease(int64_t timeout_ms, int64_t after
 	return lifecycle;
 }
 
-Test(lifecycle, drain_timeout_ends_the_drain_not_the_leases) /* P-144 */
+Test(lifecycle, drain_timeout_ends_the_drain_not_the_leases) /* P-144, P-190 */
 {
 	cr_assert(drain_with_lease(30000, 29999) == SP_POOL_LIFE_DRAINING);
 	cr_assert(drain_with_lease(30000, 30000) == SP_POOL_LIFE_STOPPED);

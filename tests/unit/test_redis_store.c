@@ -288,6 +288,31 @@ Test(redis_store, a_drained_host_hands_out_nothing_and_remembers_it)
 	stop(&bench);
 }
 
+Test(redis_store, a_host_that_is_about_to_go_gets_nothing_and_keeps_what_is_leased)
+{
+	struct bench bench;
+	struct box *box;
+
+	start(&bench, 2);
+	box = host_publish(&bench.a);
+	cr_assert_str_eq(client_acquire(&bench.server, 1, "fail_fast").word, "OK");
+	HOST_WAIT(&bench.a, box->sandbox.state == SP_SANDBOX_LEASED);
+	HOST_WAIT(&bench.a, host_publish(&bench.a)->verdict == SP_STORE_LISTED);
+	bench.a.leaving = true;
+	host_wait_share(&bench.a, 0);
+	cr_assert_str_eq(client_acquire(&bench.server, 2, "fail_fast").word, "EMPTY");
+	cr_assert_str_eq(client_acquire(&bench.server, 1, "fail_fast").word, "OK");
+	/* What an operator says of it then is kept for its next life, and changes nothing now. */
+	cr_assert_str_eq(CLIENT(&bench.server, "drain_host", "a", "1").word, "OK");
+	HOST_WAIT(&bench.a, bench.a.draining);
+	cr_assert_str_eq(CLIENT(&bench.server, "drain_host", "a", "0").word, "OK");
+	HOST_WAIT(&bench.a, !bench.a.draining);
+	cr_assert(bench.a.share.share == 0 && bench.a.ends == 0 && bench.a.hints == 0);
+	bench.a.leaving = false;
+	host_wait_share(&bench.a, 2);
+	stop(&bench);
+}
+
 Test(redis_store, another_spec_makes_nothing)
 {
 	struct bench bench;
