@@ -233,7 +233,7 @@ class KeyFaults(ClusterCase):
                                              if box["state"] == "idle"), None), 5, "b has one")
             cluster.redis.call("ZADD", key("idle:a"), far, "0" * 20, far, other)
             for _ in range(MAX_IDLE):
-                box = watch.client.acquire(patience_s=5)
+                box = watch.client.acquire()
                 self.assertNotEqual(box.id, "0" * 20)
                 box.release()
             watch.recovered()

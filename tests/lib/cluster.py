@@ -354,6 +354,7 @@ class Client:
 
     BUDGET = 8
     TTL_MS = 60000
+    PATIENCE_S = 3.0  # how long it asks again where there is none
 
     def __init__(self, cluster, timeout=5.0):
         self.cluster = cluster
@@ -370,7 +371,7 @@ class Client:
                                 ",".join(reject), ",".join(exclude)))
 
     def ask_until(self, end, lease, **how):
-        """Again while there is none: what was taken is being made anew."""
+        """Again while there is none: what was taken is being made anew, as fast as the machine can."""
         while True:
             try:
                 return self.ask(lease, **how)
@@ -379,11 +380,11 @@ class Client:
                     raise
             time.sleep(0.05)
 
-    def acquire(self, secret=None, patience_s=0.0, **how):
+    def acquire(self, secret=None, **how):
         """A sandbox that was claimed. A candidate that turns out to be none costs a lease: the
         next is asked for with another secret, which the sandbox then has."""
         reject = list(how.pop("reject", ()))
-        end = time.monotonic() + patience_s * t.SLOW_FACTOR
+        end = time.monotonic() + self.PATIENCE_S * t.SLOW_FACTOR
         problem = None
         for _ in range(self.BUDGET):
             secret = secret or secrets.token_hex(32)
