@@ -390,6 +390,22 @@ class Checker(Case):
     def test_host_that_could_not_hear_of_it(self):
         self.assertEqual(self.verdict(self.shrunk("cut-host")), [])
 
+    def told(self, **more):
+        """It says that it was given 3, Redis was never seen to give more than 2."""
+        made = good()
+        made.records = [record for record in made.records if "final" not in record]
+        if more:
+            made.op("acquire", "w1", "WAIT", call=more)
+        made.host([("s7", "idle"), ("s8", "idle"), ("s9", "creating")])["share"] = 3
+        return made
+
+    def test_share_that_came_and_went_with_a_ticket(self):
+        self.assertEqual(self.verdict(self.told(policy="wait")), [])
+
+    def test_share_that_nobody_waited_for(self):
+        self.red(self.told(), "shares")
+        self.red(self.told(policy="fail_fast"), "shares")
+
     def test_host_at_its_share(self):
         made = good()
         made.records = [record for record in made.records if "final" not in record]

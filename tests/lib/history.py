@@ -385,6 +385,12 @@ class Checker:
             tickets.append((when, count))
         return tickets
 
+    def _waited(self, tickets, when):
+        """How many at most; a share that was given for a ticket outlives it."""
+        first = bisect.bisect_right(tickets, (when - SHARE_S, float("inf"))) - 1
+        last = bisect.bisect_right(tickets, (when, float("inf")))
+        return self.demand + max(count for _when, count in tickets[first:last])
+
     def shares(self):
         """Σ unexpired shares ≤ max_idle + tickets; idle + creating of a host ≤ a share it had."""
         tickets = self._tickets()
@@ -397,10 +403,7 @@ class Checker:
                 given[name].append((record["t"], host["share"]))
                 if host["share_until_ms"] > record["now_ms"]:
                     total += host["share"]
-            # A share that was given for a ticket outlives it.
-            first = bisect.bisect_right(tickets, (record["t"] - SHARE_S, float("inf"))) - 1
-            last = bisect.bisect_right(tickets, (record["t"], float("inf")))
-            waited = self.demand + max(count for _when, count in tickets[first:last])
+            waited = self._waited(tickets, record["t"])
             if total > record["max_idle"] + waited:
                 self.bad("shares", f"at {record['t']:.3f} shares of {total} are out, max_idle "
                          f"is {record['max_idle']} and at most {waited} waited")
@@ -416,6 +419,11 @@ class Checker:
             start = max(bisect.bisect_left(shares, (since,)) - 1, 0)
             end = bisect.bisect_right(shares, (record["t"], float("inf"))) + 1
             limit = max(share for _when, share in shares[start:end])
+            # Tickets come and go between two looks at Redis, and shares with them: then the host
+            # knows what it was given.
+            said = record.get("share", 0)
+            if limit < said <= limit + self._waited(tickets, record["t"]):
+                limit = said
             holds = record["pool"]["idle"] + record["pool"]["creating"]
             if holds > limit:
                 self.bad("shares", f"at {record['t']:.3f} '{record['host']}' holds {holds} idle "
