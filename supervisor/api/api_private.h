@@ -183,6 +183,13 @@ void sp_request_abandon(struct sp_request *request, const struct sp_err *err);
 bool sp_request_wants_stream(const struct sp_request *request);
 void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrade, void *arg);
 
+/* Takes the response; content_type may be NULL. Without a response the connection is dropped.
+ * False: there is none, or no memory for its headers. */
+bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
+			struct MHD_Response *response);
+/* Of a suspended request: libmicrohttpd looks at it again. Only for who suspended it himself. */
+void sp_request_resume(struct sp_request *request);
+
 /* The answers. Each takes the body's memory and leaves it empty. */
 void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_buf *body);
 void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,

@@ -25,8 +25,17 @@
 
 /* ---- answers ---- */
 
-static void respond(struct sp_request *request, unsigned int status, const char *content_type,
-		    struct MHD_Response *response)
+void sp_request_resume(struct sp_request *request)
+{
+	request->suspended = false;
+	request->cancel = NULL;
+	sp_connection_unwatch(request->connection);
+	MHD_resume_connection(request->mhd);
+	sp_listener_kick(request->connection->listener);
+}
+
+bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
+			struct MHD_Response *response)
 {
 	bool failed = !response;
 
@@ -57,13 +66,9 @@ static void respond(struct sp_request *request, unsigned int status, const char 
 	sp_assert(!request->response);
 	request->status = status;
 	request->response = response;
-	if (request->suspended) {
-		request->suspended = false;
-		request->cancel = NULL;
-		sp_connection_unwatch(request->connection);
-		MHD_resume_connection(request->mhd);
-		sp_listener_kick(request->connection->listener);
-	}
+	if (request->suspended)
+		sp_request_resume(request);
+	return !failed;
 }
 
 void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,
@@ -73,7 +78,7 @@ void sp_reply_text(struct sp_request *request, unsigned int status, const char *
 	char *data = sp_buf_take(body);
 
 	if (!data) {
-		respond(request, status, content_type, NULL);
+		(void)sp_request_respond(request, status, content_type, NULL);
 		return;
 	}
 	struct MHD_Response *response =
@@ -81,7 +86,7 @@ void sp_reply_text(struct sp_request *request, unsigned int status, const char *
 
 	if (!response)
 		free(data);
-	respond(request, status, content_type, response);
+	(void)sp_request_respond(request, status, content_type, response);
 }
 
 void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_buf *body)
@@ -91,8 +96,8 @@ void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_bu
 
 void sp_reply_empty(struct sp_request *request)
 {
-	respond(request, MHD_HTTP_NO_CONTENT, NULL,
-		MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+	(void)sp_request_respond(request, MHD_HTTP_NO_CONTENT, NULL,
+				 MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
 void sp_error_write(struct sp_json_out *out, const struct sp_err *err)
@@ -133,7 +138,7 @@ void sp_reply_error(struct sp_request *request, const struct sp_err *err)
 	sp_json_out_init(&out, &body);
 	sp_error_write(&out, err);
 	if (out.status < 0)
-		respond(request, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL, NULL);
+		(void)sp_request_respond(request, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL, NULL);
 	else
 		sp_reply_json(request, (unsigned int)sp_code_http_status(code), &body);
 	sp_buf_done(&body);
@@ -192,7 +197,7 @@ void sp_request_abandon(struct sp_request *request, const struct sp_err *err)
 		return;
 	}
 	/* No response: libmicrohttpd closes the connection when it comes back. */
-	respond(request, 0, NULL, NULL);
+	(void)sp_request_respond(request, 0, NULL, NULL);
 }
 
 bool sp_request_wants_stream(const struct sp_request *request)
@@ -210,7 +215,7 @@ void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrad
 		MHD_destroy_response(response);
 		response = NULL;
 	}
-	respond(request, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, response);
+	(void)sp_request_respond(request, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, response);
 }
 
 /* ---- who asks ---- */
