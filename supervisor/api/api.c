@@ -37,6 +37,7 @@ static void api_free(struct sp_api *api)
 		sp_tls_free(api->listeners[i].tls);
 		free(api->listeners[i].url_owned);
 	}
+	sp_os_table_free(api->os);
 	free(api);
 }
 
@@ -233,7 +234,11 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
 	sp_list_init(&api->flush);
-	status = find_admin_group(api, config, err);
+	status = sp_os_table_new(&api->os);
+	if (status < 0)
+		(void)sp_err_set(err, status, "make the table of sandboxes");
+	if (status == 0)
+		status = find_admin_group(api, config, err);
 	for (size_t i = 0; status == 0 && i < config->listen_count; i++)
 		status = add_listener(api, config, config->listen[i], err);
 	if (status == 0)

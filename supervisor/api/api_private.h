@@ -20,6 +20,7 @@
 #include "supervisor/api/api.h"
 #include "supervisor/api/guard.h"
 #include "supervisor/api/json_out.h"
+#include "supervisor/api/os_sandboxes.h"
 #include "supervisor/api/route.h"
 #include "supervisor/daemon/service.h"
 
@@ -61,6 +62,7 @@ struct sp_listener {
 
 struct sp_api {
 	struct sp_service *service;
+	struct sp_os_table *os;
 	uv_loop_t *loop;
 	struct sp_listener listeners[SP_CONFIG_LISTEN_MAX];
 	size_t listener_count;
@@ -103,6 +105,13 @@ struct sp_connection {
 	bool closed;
 };
 
+/* Whose conventions the answer follows: codes, bodies of errors, request ids. */
+enum sp_api_style {
+	SP_STYLE_OWN,
+	SP_STYLE_LIFECYCLE, /* of OpenSandbox's server */
+	SP_STYLE_EXECD,     /* of its daemon in a sandbox */
+};
+
 struct sp_request {
 	struct sp_api *api;
 	struct sp_connection *connection;
@@ -110,13 +119,15 @@ struct sp_request {
 	const struct sp_route *route;
 	const char *method;
 	const char *path;
-	char name[SP_POOL_NAME_MAX + 1]; /* the route's {pool} or {id} */
+	enum sp_api_style style;
+	struct sp_route_match match; /* what the route's variables took */
+	const char *name;            /* match.name: the route's {pool}, {host}, {id} or {uuid} */
+	struct sp_os_sandbox *os;    /* the one of {uuid}, referenced; else NULL */
 	char id[SP_API_REQUEST_ID_MAX + 1];
 	struct sp_guard headers;
 	struct sp_caller caller;
 	struct sp_buf body;
 	struct sp_err early; /* found before the body was read; answered instead of the handler */
-	char allow[64];      /* goes with early METHOD_NOT_ALLOWED */
 	bool body_too_large;
 	bool dispatched;
 	bool suspended;
@@ -190,11 +201,19 @@ bool sp_request_respond(struct sp_request *request, unsigned int status, const c
 /* Of a suspended request: libmicrohttpd looks at it again. Only for who suspended it himself. */
 void sp_request_resume(struct sp_request *request);
 
+/* ---- access.c ---- */
+
+/* Fills in route, style, sandbox and caller. Negative: what is to be answered instead. */
+int sp_request_find_route(struct sp_request *request, struct sp_err *err);
+
 /* The answers. Each takes the body's memory and leaves it empty. */
 void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_buf *body);
 void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,
 		   struct sp_buf *body);
 void sp_reply_empty(struct sp_request *request); /* 204 */
+/* A status without a body, which a client knows by its Content-Length: 0. */
+void sp_reply_status(struct sp_request *request, unsigned int status);
+/* In the words of the request's style. */
 void sp_reply_error(struct sp_request *request, const struct sp_err *err);
 /* Until the request is over these bytes are of SP_API_PLAIN_TOTAL_MAX. At most once a request. */
 void sp_request_count_answer(struct sp_request *request, size_t len);
@@ -203,10 +222,25 @@ void sp_reply_written(struct sp_request *request, struct sp_json_out *out);
 /* {"code", "message"} */
 void sp_error_write(struct sp_json_out *out, const struct sp_err *err);
 
+/* ---- os_errors.c: errors as the OpenSandbox APIs put them ---- */
+
+/* {"code", "message"} with a code of theirs. */
+void sp_os_reply_error(struct sp_request *request, unsigned int status, const char *code,
+		       const char *format, ...) SP_PRINTF(4, 5);
+/* sp_reply_error() of the styles LIFECYCLE and EXECD. */
+void sp_os_reply_err(struct sp_request *request, const struct sp_err *err);
+
 /* ---- handlers, by file ---- */
 
 extern const struct sp_route sp_routes[];
 extern const size_t sp_route_count;
+/* Below /v1 and below / alike. */
+extern const struct sp_route sp_os_routes[];
+extern const size_t sp_os_route_count;
+/* Below {lifecycle}/sandboxes/{uuid}/proxy/44772. request->os is the sandbox, it runs, and
+ * request->caller may use it. */
+extern const struct sp_route sp_execd_routes[];
+extern const size_t sp_execd_route_count;
 
 void sp_handle_acquire(struct sp_request *request);
 void sp_handle_run(struct sp_request *request);
@@ -230,6 +264,31 @@ void sp_handle_version(struct sp_request *request);
 void sp_handle_metrics(struct sp_request *request);
 void sp_handle_healthz(struct sp_request *request);
 void sp_handle_readyz(struct sp_request *request);
+
+/* ---- OpenSandbox: lifecycle ---- */
+
+/* Somebody uses it: it may live longer for that. */
+void sp_os_used(struct sp_api *api, struct sp_os_sandbox *os);
+
+void sp_handle_os_create(struct sp_request *request);
+void sp_handle_os_list(struct sp_request *request);
+void sp_handle_os_get(struct sp_request *request);
+void sp_handle_os_delete(struct sp_request *request);
+void sp_handle_os_metadata(struct sp_request *request);
+void sp_handle_os_pause(struct sp_request *request);
+void sp_handle_os_resume(struct sp_request *request);
+void sp_handle_os_renew(struct sp_request *request);
+void sp_handle_os_endpoint(struct sp_request *request);
+void sp_handle_os_proxy(struct sp_request *request);
+void sp_handle_os_event(struct sp_request *request);
+void sp_handle_os_health(struct sp_request *request);
+void sp_handle_os_no_snapshots(struct sp_request *request);
+void sp_handle_os_no_diagnostics(struct sp_request *request);
+void sp_handle_os_no_pools(struct sp_request *request);
+
+/* ---- OpenSandbox: execd ---- */
+
+void sp_handle_execd_ping(struct sp_request *request);
 
 /* ---- exec_plain.c, exec_stream.c ---- */
 

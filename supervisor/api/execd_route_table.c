@@ -1,0 +1,16 @@
+/*
+ * Everything that execd serves: paths below `/sandboxes/{uuid}/proxy/44772`. Each handler finds its
+ * sandbox in request->os, running, and a caller that may use it.
+ */
+#include "supervisor/api/api_private.h"
+
+const struct sp_route sp_execd_routes[] = {
+	{"GET", "/ping", SP_ROUTE_INSIDE, sp_handle_execd_ping},
+};
+
+const size_t sp_execd_route_count = SP_ARRAY_SIZE(sp_execd_routes);
+
+void sp_handle_execd_ping(struct sp_request *request)
+{
+	sp_reply_status(request, MHD_HTTP_OK);
+}
