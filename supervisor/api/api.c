@@ -16,6 +16,7 @@
 
 #include "pool/base/fd.h"
 #include "pool/base/log.h"
+#include "supervisor/api/duplex.h"
 #include "supervisor/api/tls.h"
 
 #include <errno.h>
@@ -120,7 +121,7 @@ static void on_check(uv_check_t *check)
 	(void)uv_idle_stop(&api->idle);
 	if (api->closing)
 		return;
-	sp_stream_flush_all(api);
+	sp_duplex_flush_all(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].kicked)
 			listener_run(&api->listeners[i]);
@@ -421,5 +422,5 @@ void sp_api_close(struct sp_api *api, void (*on_closed)(void *), void *arg)
 	if (sp_list_empty(&api->streams))
 		finish_close(api);
 	else
-		sp_stream_close_all(api);
+		sp_duplex_close_all(api);
 }

@@ -40,7 +40,8 @@
 #define SP_API_PLAIN_TOTAL_MAX      (256u << 20) /* of all such execs together */
 #define SP_API_BACKLOG              511
 
-struct sp_api_stream;
+struct sp_answer_header;
+struct sp_duplex;
 struct sp_tls;
 
 enum sp_listener_kind { SP_LISTENER_UNIX, SP_LISTENER_TCP, SP_LISTENER_TLS };
@@ -74,8 +75,8 @@ struct sp_api {
 	uint32_t connection_count;
 	uint32_t refused_count; /* of these, those that are over the limit */
 	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
-	struct sp_list streams;
-	struct sp_list flush; /* streams with something to write, and … */
+	struct sp_list streams; /* every open sp_duplex */
+	struct sp_list flush;   /* those with something to write, and … */
 	uv_check_t check; /* … listeners to run: both done at the end of a turn of the loop … */
 	uv_idle_t idle;   /* … which does not sleep while this is active */
 	uv_timer_t sweep; /* deadlines of connections, once a second while there are any */
@@ -137,6 +138,8 @@ struct sp_request {
 	void (*cancel)(struct sp_request *request);
 	void *operation;     /* the handler's */
 	size_t answer_bytes; /* counted in api->plain_bytes until the client has read them */
+	void (*upgrade_lost)(void *arg);
+	void *upgrade_arg;
 };
 
 /* ---- listen.c ---- */
@@ -152,9 +155,9 @@ void sp_listen_remove(const char *url);
 
 /* Have libmicrohttpd look at its connections at the end of this turn of the loop. */
 void sp_listener_kick(struct sp_listener *listener);
-/* Run sp_stream_flush_all() and the kicked listeners once, at the end of this turn of the loop. */
+/* Run sp_duplex_flush_all() and the kicked listeners once, at the end of this turn of the loop. */
 void sp_api_wake(struct sp_api *api);
-/* A stream's memory is gone; the last one lets a close go on. */
+/* A duplex's memory is gone; the last one lets a close go on. */
 void sp_api_stream_gone(struct sp_api *api);
 /* Every uv handle is counted from init to its close callback. */
 void sp_api_handle_opened(struct sp_api *api);
@@ -192,7 +195,11 @@ int sp_request_suspend(struct sp_request *request, void (*cancel)(struct sp_requ
 void sp_request_abandon(struct sp_request *request, const struct sp_err *err);
 /* Does the client ask for the framed stream? */
 bool sp_request_wants_stream(const struct sp_request *request);
-void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrade, void *arg);
+/* Answer 101 with these headers; `lost` comes instead of on_upgrade if the client left before it,
+ * and never once on_upgrade has set request->upgrade_lost to NULL. */
+void sp_request_upgrade(struct sp_request *request, const struct sp_answer_header *headers,
+			size_t header_count, MHD_UpgradeHandler on_upgrade, void (*lost)(void *arg),
+			void *arg);
 
 /* Takes the response; content_type may be NULL. Without a response the connection is dropped.
  * False: there is none, or no memory for its headers. */
@@ -294,7 +301,5 @@ void sp_handle_execd_ping(struct sp_request *request);
 
 void sp_exec_plain_start(struct sp_request *request, bool run);
 void sp_exec_stream_open(struct sp_request *request, bool run);
-void sp_stream_flush_all(struct sp_api *api);
-void sp_stream_close_all(struct sp_api *api);
 
 #endif

@@ -12,7 +12,7 @@
  * After a chunked body the connection is closed too: chunk syntax is the other half of request
  * smuggling, and no client of ours needs it on a connection that it keeps.
  */
-#include "supervisor/api/api_private.h"
+#include "supervisor/api/answer_stream.h"
 
 #include "pool/base/log.h"
 
@@ -216,14 +216,20 @@ bool sp_request_wants_stream(const struct sp_request *request)
 	       sp_guard_has_token(request->headers.connection, "upgrade");
 }
 
-void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrade, void *arg)
+void sp_request_upgrade(struct sp_request *request, const struct sp_answer_header *headers,
+			size_t header_count, MHD_UpgradeHandler on_upgrade, void (*lost)(void *arg),
+			void *arg)
 {
 	struct MHD_Response *response = MHD_create_response_for_upgrade(on_upgrade, arg);
 
-	if (response && MHD_add_response_header(response, "Upgrade", "sandpool-exec") == MHD_NO) {
+	for (size_t i = 0; response && i < header_count; i++) {
+		if (MHD_add_response_header(response, headers[i].name, headers[i].value) == MHD_YES)
+			continue;
 		MHD_destroy_response(response);
 		response = NULL;
 	}
+	request->upgrade_lost = lost;
+	request->upgrade_arg = arg;
 	(void)sp_request_respond(request, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, response);
 }
 
@@ -432,5 +438,7 @@ void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
 		MHD_destroy_response(request->response);
 	sp_buf_done(&request->body);
 	sp_os_unref(request->os);
+	if (request->upgrade_lost)
+		request->upgrade_lost(request->upgrade_arg);
 	free(request);
 }
