@@ -41,6 +41,7 @@
 #define SP_API_BACKLOG              511
 
 struct sp_answer_header;
+struct sp_body_sink;
 struct sp_duplex;
 struct sp_tls;
 
@@ -128,6 +129,12 @@ struct sp_request {
 	struct sp_guard headers;
 	struct sp_caller caller;
 	struct sp_buf body;
+	const struct sp_body_sink *sink; /* takes the body as it comes, see request_body.h; */
+	void *sink_arg;                  /* … until then it is collected in `body` */
+	uint64_t body_taken;             /* by the sink */
+	int64_t body_until_ms;           /* uv_now(): the sink waits no longer for it */
+	bool body_waits;                 /* suspended, until the sink takes more */
+	bool body_cut;                   /* nobody takes it any more */
 	struct sp_err early; /* found before the body was read; answered instead of the handler */
 	bool body_too_large;
 	bool dispatched;

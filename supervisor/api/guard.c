@@ -144,9 +144,11 @@ static int check_content_length(struct sp_guard *guard, struct sp_err *err)
 		return malformed(err, "Content-Length is no number");
 	for (size_t i = 0; i < len; i++) {
 		value = value * 10 + (uint64_t)(text[i] - '0');
-		if (value > SP_API_BODY_MAX)
+		/* What most routes take is less, but the route is not known yet. */
+		if (value > SP_API_STREAM_BODY_MAX)
 			return sp_err_code(err, SP_CODE_PAYLOAD_TOO_LARGE, -E2BIG,
-					   "the body is longer than %u bytes", SP_API_BODY_MAX);
+					   "the body is longer than %llu bytes",
+					   (unsigned long long)SP_API_STREAM_BODY_MAX);
 	}
 	guard->body_length = value;
 	return 0;

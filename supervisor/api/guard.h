@@ -10,8 +10,9 @@
 /* Bytes of the request target, query included: room for one path of a file, most of it escaped. */
 #define SP_API_URI_MAX          (8u * 1024)
 #define SP_API_HEADERS_MAX      64u
-#define SP_API_HEADER_BYTES_MAX (16u * 1024) /* request line and headers */
-#define SP_API_BODY_MAX         (1u << 20)
+#define SP_API_HEADER_BYTES_MAX (16u * 1024)         /* request line and headers */
+#define SP_API_BODY_MAX         (1u << 20)           /* of a body that is collected, … */
+#define SP_API_STREAM_BODY_MAX  (UINT64_C(64) << 30) /* … and of one that is taken as it comes */
 
 struct sp_guard {
 	size_t header_count;

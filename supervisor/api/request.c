@@ -7,7 +7,7 @@
  * arrives there is no way to answer. So: what is malformed is answered and closed at the first
  * call; what is merely refused (401, 404, …) waits for the end of a request without a body, and is
  * answered and closed at once otherwise; a chunked body that turns out too long is thrown away
- * until it ends or the deadline comes.
+ * until it ends or the deadline comes. Bodies that are not collected: request_body.h.
  *
  * After a chunked body the connection is closed too: chunk syntax is the other half of request
  * smuggling, and no client of ours needs it on a connection that it keeps.
@@ -15,6 +15,7 @@
 #include "supervisor/api/answer_stream.h"
 
 #include "pool/base/log.h"
+#include "supervisor/api/request_body.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -354,6 +355,8 @@ static enum MHD_Result begin(struct sp_request *request, const char *version)
 	} else {
 		status = sp_request_find_route(request, &request->early);
 		restyle_request_id(request);
+		if (status == 0)
+			status = sp_request_body_begin(request, &request->early);
 	}
 	if (request->headers.chunked)
 		request->close = true;
@@ -384,10 +387,12 @@ static enum MHD_Result complete(struct sp_request *request)
 {
 	request->dispatched = true;
 	sp_connection_set_deadline(request->connection, 0);
-	if (request->early.status < 0)
+	if (request->early.status < 0) {
 		sp_reply_error(request, &request->early);
-	else
+	} else {
+		sp_request_body_complete(request);
 		request->route->handle(request);
+	}
 	return request->suspended ? MHD_YES : queue_answer(request);
 }
 
@@ -409,6 +414,8 @@ enum MHD_Result sp_request_access(void *cls, struct MHD_Connection *mhd, const c
 		*context = request;
 		return begin(request, version);
 	}
+	if (*upload_size > 0 && (request->sink || request->body_cut))
+		return sp_request_body_feed(request, upload, upload_size);
 	if (*upload_size > 0) {
 		collect(request, upload, *upload_size);
 		*upload_size = 0;
@@ -431,6 +438,7 @@ void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
 		return;
 	*context = NULL;
 	sp_assert(!request->suspended);
+	sp_request_body_done(request);
 	request->connection->request = NULL;
 	request->api->plain_bytes -= request->answer_bytes;
 	sp_connection_set_deadline(request->connection, SP_API_IDLE_TIMEOUT_MS);

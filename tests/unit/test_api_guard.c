@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -138,8 +139,8 @@ Test(api_guard, body_of_the_limit_passes_and_one_more_byte_does_not)
 	char at[24];
 	char beyond[24];
 
-	(void)snprintf(at, sizeof(at), "%u", SP_API_BODY_MAX);
-	(void)snprintf(beyond, sizeof(beyond), "%u", SP_API_BODY_MAX + 1);
+	(void)snprintf(at, sizeof(at), "%" PRIu64, SP_API_STREAM_BODY_MAX);
+	(void)snprintf(beyond, sizeof(beyond), "%" PRIu64, SP_API_STREAM_BODY_MAX + 1);
 	cr_assert(JUDGE("HTTP/1.1", {"Content-Length", at}) == 0);
 	cr_assert(JUDGE("HTTP/1.1", {"Content-Length", beyond}) == -E2BIG);
 	cr_assert(JUDGE("HTTP/1.1", {"Content-Length", "18446744073709551617"}) == -E2BIG);
