@@ -27,6 +27,16 @@ static void on_gone_deferred(struct sp_deferred *deferred)
 	}
 }
 
+static void on_ending_deferred(struct sp_deferred *deferred)
+{
+	struct sandbox_link *link = SP_CONTAINER_OF(deferred, struct sandbox_link, ending);
+	struct sp_service *service = link->service;
+	enum sp_end_reason reason = link->sandbox ? link->sandbox->end_reason : SP_END_DIED;
+
+	if (service->on_end)
+		service->on_end(service->on_end_arg, link->id, reason);
+}
+
 static void on_release_deferred(struct sp_deferred *deferred)
 {
 	sandbox_end(SP_CONTAINER_OF(deferred, struct sandbox_link, release), SP_END_RELEASED);
@@ -153,6 +163,7 @@ static struct sandbox_link *link_new(struct daemon_pool *pool, struct sp_sandbox
 	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, on_gone_deferred);
+	sp_deferred_init(&link->ending, on_ending_deferred);
 	sp_deferred_init(&link->release, on_release_deferred);
 	sp_deferred_init(&link->tidy, on_tidy_deferred);
 	return link;
@@ -193,6 +204,10 @@ static void backend_kill(void *arg, struct sp_sandbox *sandbox)
 	if (!link)
 		return;
 	link->policy_waits = false;
+	if (sandbox->lease_id[0] != '\0' && !link->told_ended) {
+		link->told_ended = true;
+		sp_defer(&link->service->deferred, &link->ending);
+	}
 	switch (link->state) {
 	case LINK_ASKED:
 		link->kill_wanted = true;

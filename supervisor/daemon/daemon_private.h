@@ -37,6 +37,7 @@
 						*/
 #define SP_REQUEST_MS        (5 * SP_MS_PER_S) /* a launcher's answer that an exec waits for */
 #define SP_BIND_MS           (10 * SP_MS_PER_S)
+#define SP_FROZEN_RETRY_MS   (1 * SP_MS_PER_S) /* a limit that passed while nothing could run */
 #define SP_RELOAD_MS         (60 * SP_MS_PER_S)
 #define SP_INIT_OUTGOING_MAX 256u /* records that wait for one init */
 
@@ -89,6 +90,8 @@ struct sandbox_link {
 	bool policy_waits; /* for sp_pool_created or _create_failed */
 	bool kill_wanted;  /* asked for before there was a slot */
 	bool dead;         /* its pidfd said so */
+	bool frozen;       /* from the request to freeze it until it goes on */
+	bool told_ended;   /* the watcher of ends was */
 	bool attached;     /* the handles below are open */
 	bool direct;
 	uint32_t workload_uid;
@@ -121,7 +124,9 @@ struct sandbox_link {
 	uint64_t oom_kills; /* last known */
 	char cgroup[SP_LAUNCHER_TEXT_MAX];
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
+	struct sp_freeze_op *freezing; /* one at a time */
 	struct sp_deferred gone;       /* tell the policy outside of its own call */
+	struct sp_deferred ending;     /* … and the watcher of ends */
 	struct sp_deferred release;    /* its one run is over */
 	struct sp_deferred tidy;       /* what can wait for the answer: streams, spares */
 };
@@ -156,6 +161,7 @@ struct sp_exec {
 	bool killed;    /* kill_reason is set */
 	bool stdin_wanted;
 	bool merge_stderr;
+	bool resident; /* it waits for work; counted in service->residents */
 	bool stdin_closing;
 	bool over_limit;        /* nothing is delivered any more, only counted */
 	uint16_t rows, columns; /* of a resize before the pty is here */
@@ -240,6 +246,7 @@ struct sp_service_op {
 	struct sandbox_link *sandbox;
 	bool granted_one; /* the policy bound a sandbox to lease_id */
 	bool repeated;    /* for an earlier acquire, whose it is */
+	bool local;       /* nobody else is asked */
 	char lease_id[SP_LEASE_ID_LEN + 1];
 	char secret[SP_SECRET_LEN + 1]; /* "" unless we drew it */
 	int64_t started_ns;
@@ -265,7 +272,8 @@ struct daemon_metrics {
 /* Where the kernel's counts of a sandbox are read; "" = not there. */
 struct cgroup_mounts {
 	char memory[256];
-	bool unified; /* memory is a v2 hierarchy */
+	bool unified;  /* memory is a v2 hierarchy */
+	char cpu[256]; /* a v2 hierarchy, with the cpu controller or without */
 };
 
 struct reload;
@@ -287,6 +295,8 @@ struct sp_service {
 	uint32_t slot_count;
 	bool no_exec_cgroups; /* the launcher cannot make any */
 	unsigned int runs;    /* sp_exec_run() in a sandbox */
+	unsigned int exec_count;
+	unsigned int residents; /* of them */
 
 	struct sp_store *store;
 	struct daemon_pool **pools;
@@ -296,6 +306,8 @@ struct sp_service {
 	struct sp_list links;
 	struct sp_list execs;
 	struct sp_list ops;
+	sp_service_end_cb *on_end; /* NULL: nobody asks */
+	void *on_end_arg;
 	uint32_t live_streams; /* handles that close on their own */
 	struct daemon_metrics metrics;
 	struct cgroup_mounts mounts;
@@ -449,6 +461,11 @@ struct tomb {
 void tomb_add(struct sp_service *service, const struct sp_sandbox *sandbox);
 const struct tomb *tomb_find(const struct sp_service *service, const char *id);
 
+/* ---- freeze.c ---- */
+
+/* Its link goes: no answer comes any more. */
+void freeze_forget(struct sandbox_link *link);
+
 /* ---- exec.c: life ---- */
 
 struct sp_exec *exec_find(struct sandbox_link *link, uint32_t number);
@@ -529,6 +546,10 @@ uint64_t cgroup_oom_kills(const struct cgroup_mounts *mounts, const char *cgroup
 uint64_t cgroup_peak_bytes(const struct cgroup_mounts *mounts, const char *cgroup);
 /* The same in two steps, the slow one first. A descriptor or negative errno; 0 when unknown. */
 int cgroup_peak_open(const struct cgroup_mounts *mounts, const char *cgroup);
+/* Used now; 0 if unknown. */
+uint64_t cgroup_memory_bytes(const struct cgroup_mounts *mounts, const char *cgroup);
+/* Used since it was made; -1 if unknown. */
+int64_t cgroup_cpu_ns(const struct cgroup_mounts *mounts, const char *cgroup);
 uint64_t cgroup_peak_read(int fd);
 
 /* ---- secrets.c ---- */

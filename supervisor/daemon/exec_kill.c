@@ -117,6 +117,12 @@ void exec_on_timer(struct sp_timer *timer)
 		exec_progress(exec);
 		return;
 	}
+	/* Its init cannot answer either: neither is to blame for what did not happen meanwhile. */
+	if (exec->sandbox && exec->sandbox->frozen) {
+		sp_timer_set(&exec->service->timers, &exec->timer,
+			     sp_clock_boot_ms() + SP_FROZEN_RETRY_MS);
+		return;
+	}
 	if (!exec->killed && start_overdue_ms(exec) <= sp_clock_boot_ms()) {
 		sp_log(SP_LOG_WARN, "a sandbox's init does not answer, killing it",
 		       "pool=%s sandbox=%s", exec->pool_name, exec->sandbox_id);

@@ -393,6 +393,7 @@ void sandbox_gone(struct sandbox_link *link)
 		end_execs(link);
 	}
 	link->state = LINK_GONE;
+	freeze_forget(link);
 	spares_drop(link);
 	while (!sp_list_empty(&link->retired))
 		exec_stream_close(SP_CONTAINER_OF(link->retired.next, struct exec_stream, link));
@@ -419,6 +420,7 @@ void sandbox_free_when_done(struct sandbox_link *link)
 	if (link->sandbox || link->open_handles > 0 || link->state != LINK_GONE)
 		return;
 	sp_deferred_cancel(&link->gone);
+	sp_deferred_cancel(&link->ending);
 	sp_deferred_cancel(&link->release);
 	sp_deferred_cancel(&link->tidy);
 	sp_list_remove(&link->link);
