@@ -57,7 +57,7 @@ void stop_on_progress(struct sp_deferred *deferred)
 	daemon_pools_collect(service);
 	if (!service->stopping || service->ended)
 		return;
-	if (!service->killing && sp_list_empty(&service->execs))
+	if (!service->killing && service->exec_count == service->residents)
 		kill_all(service);
 	if (service->killing && sp_list_empty(&service->links)) {
 		sp_log(SP_LOG_INFO, "every sandbox is gone", NULL);
