@@ -180,14 +180,21 @@ bool sp_answer_stream_write(struct sp_answer_stream *stream, const void *data, s
 	if (stream->broken)
 		return false;
 	if (sp_buf_append(&stream->queue, data, len) < 0) {
-		stream->broken = true;
-		discard(stream);
+		sp_answer_stream_break(stream);
+		return false;
 	}
 	if (queued(stream) >= SP_ANSWER_STREAM_QUEUE)
 		stream->full = true; /* until `drained` */
 	if (len > 0)
 		resume(stream);
-	return !stream->broken && !stream->full;
+	return !stream->full;
+}
+
+void sp_answer_stream_break(struct sp_answer_stream *stream)
+{
+	stream->broken = true;
+	discard(stream);
+	resume(stream);
 }
 
 void sp_answer_stream_end(struct sp_answer_stream *stream)
@@ -200,7 +207,5 @@ void sp_answer_stream_end(struct sp_answer_stream *stream)
 void sp_answer_stream_abort(struct sp_answer_stream *stream)
 {
 	stream->owned = false;
-	stream->broken = true;
-	discard(stream);
-	resume(stream);
+	sp_answer_stream_break(stream);
 }

@@ -35,6 +35,8 @@ int sp_answer_stream_open(struct sp_request *request, unsigned int status,
 /* Takes all of it. False: the queue is full (beyond the limit by this write at most), wait for
  * `drained` before the next. -ENOMEM ends the stream like a client that left: `gone` comes. */
 bool sp_answer_stream_write(struct sp_answer_stream *stream, const void *data, size_t len);
+/* Like a client that left: the connection is cut, `gone` comes. */
+void sp_answer_stream_break(struct sp_answer_stream *stream);
 /* What is queued is still delivered; no event after this. */
 void sp_answer_stream_end(struct sp_answer_stream *stream);
 /* Cut the connection: the client must not take what it has for all of it. No event after this. */
