@@ -146,6 +146,7 @@ static void on_sweep(uv_timer_t *timer)
 	if (api->closing)
 		return;
 	sp_connection_sweep(api);
+	sp_duplex_sweep(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].tls)
 			sp_tls_sweep(api->listeners[i].tls, (int64_t)uv_now(api->loop));

@@ -99,6 +99,7 @@ struct sp_connection {
 	int fd;              /* libmicrohttpd's */
 	int64_t deadline_ms; /* uv_now(); the client must have done something by then; 0 = none */
 	size_t uri_length;   /* of the request being read */
+	char *query;         /* its query as it came, where one may be passed on; else NULL */
 	bool over_limit;     /* the N+1st: gets a 503 */
 	bool operator_rights;
 	struct sp_request *request; /* NULL between requests */

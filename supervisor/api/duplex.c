@@ -4,7 +4,8 @@
  * The peer's end of file and its hang-up are two things. On a client's socket a hang-up while we do
  * not read is the only sign that it left, so it is watched for always, and ends the socket once no
  * bytes are left to read. A socket into a sandbox is left alone while its owner holds it: what its
- * peer sent before it closed is still to come.
+ * peer sent before it closed is still to come, also after it refused to be written to: a server
+ * may answer and close before it has read all of a request.
  *
  * Bytes are queued and written once per turn of the loop (api.c's check handle), so what came in
  * one turn leaves in one system call. With TLS a client's descriptor is one end of a socket pair
@@ -94,7 +95,7 @@ static void want_turn(struct sp_duplex *duplex)
 
 void sp_duplex_write(struct sp_duplex *duplex, const void *data, size_t len)
 {
-	if (duplex->state == SP_DUPLEX_CLOSED)
+	if (duplex->state == SP_DUPLEX_CLOSED || duplex->deaf)
 		return;
 	if (sp_buf_append(&duplex->out, data, len) < 0) {
 		sp_duplex_close(duplex);
@@ -116,6 +117,17 @@ static void forget_sent(struct sp_duplex *duplex)
 	}
 }
 
+static void write_failed(struct sp_duplex *duplex)
+{
+	if (duplex->mhd) {
+		sp_duplex_close(duplex);
+		return;
+	}
+	duplex->deaf = true;
+	sp_buf_done(&duplex->out);
+	duplex->out_sent = 0;
+}
+
 /* What the socket takes. */
 static void flush(struct sp_duplex *duplex)
 {
@@ -128,11 +140,13 @@ static void flush(struct sp_duplex *duplex)
 		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			break;
 		if (sent < 0) {
-			sp_duplex_close(duplex);
-			return;
+			write_failed(duplex);
+			break;
 		}
 		duplex->out_sent += (size_t)sent;
 	}
+	if (duplex->state == SP_DUPLEX_CLOSED)
+		return;
 	forget_sent(duplex);
 	if (duplex->state == SP_DUPLEX_DRAINING && sp_duplex_queued(duplex) == 0) {
 		sp_duplex_close(duplex);
@@ -151,6 +165,7 @@ void sp_duplex_drain(struct sp_duplex *duplex)
 	if (duplex->state != SP_DUPLEX_OPEN)
 		return;
 	duplex->state = SP_DUPLEX_DRAINING;
+	duplex->drain_until_ms = (int64_t)uv_now(duplex->api->loop) + SP_DUPLEX_DRAIN_MS;
 	want_turn(duplex);
 }
 
@@ -219,11 +234,13 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct sp_duplex *duplex = poll->data;
 
+	/* An error waits in the socket, and libuv has stopped polling. */
 	if (status < 0) {
-		sp_duplex_close(duplex);
-		return;
+		duplex->poll_events = 0;
+		write_failed(duplex);
+		events = UV_READABLE | UV_WRITABLE;
 	}
-	if (events & UV_WRITABLE)
+	if (events & UV_WRITABLE && duplex->state != SP_DUPLEX_CLOSED)
 		flush(duplex);
 	if (duplex->state == SP_DUPLEX_OPEN && events & UV_READABLE && !duplex->held)
 		read_input(duplex);
@@ -253,6 +270,20 @@ void sp_duplex_flush_all(struct sp_api *api)
 		give(duplex);
 		if (duplex->state != SP_DUPLEX_CLOSED)
 			flush(duplex);
+	}
+}
+
+void sp_duplex_sweep(struct sp_api *api)
+{
+	int64_t now_ms = (int64_t)uv_now(api->loop);
+
+	SP_LIST_FOREACH_SAFE (link, following, &api->streams) {
+		struct sp_duplex *duplex = SP_CONTAINER_OF(link, struct sp_duplex, link);
+
+		if (duplex->state == SP_DUPLEX_DRAINING && now_ms >= duplex->drain_until_ms)
+			sp_duplex_close(duplex);
+		else if (duplex->state == SP_DUPLEX_OPEN && duplex->events->tick)
+			duplex->events->tick(duplex, now_ms);
 	}
 }
 

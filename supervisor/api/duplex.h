@@ -2,9 +2,10 @@
  * A socket that is ours alone, with a queue in each direction: the client's after an Upgrade, or
  * one that leads into a sandbox. What travels on it is the owner's business.
  *
- *	UPGRADING ── 101 was written ──► OPEN ── sp_duplex_drain() ──► DRAINING (writes what is
- *	queued, reads nothing) ──► CLOSED;  sp_duplex_close(), an error of the socket, the end of
- *	the api: from any state ──► CLOSED
+ *	UPGRADING ── 101 was written ──► OPEN
+ *	OPEN ── sp_duplex_drain() ──► DRAINING: writes what is queued, reads nothing
+ *	DRAINING ── all was written, SP_DUPLEX_DRAIN_MS passed ──► CLOSED
+ *	any ── sp_duplex_close(), an error of the socket, the end of the api ──► CLOSED
  *
  * The owner embeds it and keeps the memory until `freed`. No event comes from within a call of the
  * owner's, but for `closed` from sp_duplex_close() and from a write that found no memory. An event
@@ -23,6 +24,7 @@
 #define SP_DUPLEX_READ_STOP  (512u * 1024)
 #define SP_DUPLEX_WRITE_MAX  (4u << 20)
 #define SP_DUPLEX_READ_CHUNK (64u * 1024)
+#define SP_DUPLEX_DRAIN_MS   (10 * SP_MS_PER_S)
 
 enum sp_duplex_state {
 	SP_DUPLEX_UPGRADING,
@@ -37,9 +39,10 @@ struct sp_duplex_events {
 	size_t (*received)(struct sp_duplex *duplex, const uint8_t *data, size_t len);
 	/* The peer sends no more, and all of it was received. NULL: that closes it. */
 	void (*ended)(struct sp_duplex *duplex);
-	void (*drained)(struct sp_duplex *duplex); /* full no more */
-	void (*closed)(struct sp_duplex *duplex);  /* last but for: */
-	void (*freed)(struct sp_duplex *duplex);   /* the memory may go */
+	void (*drained)(struct sp_duplex *duplex);              /* full no more */
+	void (*tick)(struct sp_duplex *duplex, int64_t now_ms); /* once a second; may be NULL */
+	void (*closed)(struct sp_duplex *duplex);               /* last but for: */
+	void (*freed)(struct sp_duplex *duplex);                /* the memory may go */
 };
 
 struct sp_duplex {
@@ -56,6 +59,8 @@ struct sp_duplex {
 	bool held; /* the owner wants no bytes */
 	bool full;
 	bool ended;
+	bool deaf; /* takes no bytes any more; what is written goes nowhere */
+	int64_t drain_until_ms;
 	struct sp_buf in;
 	struct sp_buf out;
 	size_t out_sent; /* of `out`, already written */
@@ -84,8 +89,9 @@ void sp_duplex_hold(struct sp_duplex *duplex, bool hold);
 void sp_duplex_drain(struct sp_duplex *duplex);
 void sp_duplex_close(struct sp_duplex *duplex); /* idempotent */
 
-/* For api.c, at the end of a turn and at the end of the api. */
+/* For api.c: at the end of a turn, once a second, at the end of the api. */
 void sp_duplex_flush_all(struct sp_api *api);
+void sp_duplex_sweep(struct sp_api *api);
 void sp_duplex_close_all(struct sp_api *api);
 
 #endif
