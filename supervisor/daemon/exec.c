@@ -536,6 +536,14 @@ void sp_exec_kill(struct sp_exec *exec)
 	exec_kill(exec, SP_EXEC_KILLED);
 }
 
+void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms)
+{
+	if (sp_exec_signal(exec, signal_number, NULL) < 0)
+		exec_kill(exec, SP_EXEC_KILLED);
+	else if (exec->stop_ms == 0)
+		exec_stop_at(exec, sp_clock_boot_ms() + patience_ms);
+}
+
 int sp_exec_resize(struct sp_exec *exec, uint16_t rows, uint16_t columns)
 {
 	struct winsize size = {.ws_row = rows, .ws_col = columns};

@@ -103,7 +103,15 @@ void exec_arm(struct sp_exec *exec)
 		return;
 	if (exec->timeout_ms > 0)
 		due_ms = SP_MIN(due_ms, started_ms(exec) + exec->timeout_ms);
+	if (exec->stop_ms > 0)
+		due_ms = SP_MIN(due_ms, exec->stop_ms);
 	sp_timer_set(&exec->service->timers, &exec->timer, due_ms);
+}
+
+void exec_stop_at(struct sp_exec *exec, int64_t boot_ms)
+{
+	exec->stop_ms = boot_ms;
+	exec_arm(exec);
 }
 
 void exec_on_timer(struct sp_timer *timer)
@@ -131,7 +139,9 @@ void exec_on_timer(struct sp_timer *timer)
 		return;
 	}
 	if (!exec->killed) {
-		exec_kill(exec, SP_EXEC_TIMEOUT);
+		bool stopped = exec->stop_ms > 0 && exec->stop_ms <= sp_clock_boot_ms();
+
+		exec_kill(exec, stopped ? SP_EXEC_KILLED : SP_EXEC_TIMEOUT);
 		return;
 	}
 	if (exec->kill_rounds++ == 0) {
