@@ -224,7 +224,7 @@ static void read_input(struct sp_duplex *duplex)
 
 void sp_duplex_hold(struct sp_duplex *duplex, bool hold)
 {
-	if (duplex->held == hold)
+	if (duplex->held == hold || duplex->state == SP_DUPLEX_CLOSED)
 		return;
 	duplex->held = hold;
 	want_turn(duplex);
