@@ -295,6 +295,8 @@ void sp_handle_os_resume(struct sp_request *request);
 void sp_handle_os_renew(struct sp_request *request);
 void sp_handle_os_endpoint(struct sp_request *request);
 void sp_handle_os_proxy(struct sp_request *request);
+/* Of both proxies: takes the body as it comes, if there is one. */
+int sp_proxy_begin(struct sp_request *request, struct sp_err *err);
 void sp_handle_os_event(struct sp_request *request);
 void sp_handle_os_health(struct sp_request *request);
 void sp_handle_os_no_snapshots(struct sp_request *request);
@@ -304,6 +306,7 @@ void sp_handle_os_no_pools(struct sp_request *request);
 /* ---- OpenSandbox: execd ---- */
 
 void sp_handle_execd_ping(struct sp_request *request);
+void sp_handle_execd_proxy(struct sp_request *request);
 
 /* ---- exec_plain.c, exec_stream.c ---- */
 

@@ -6,6 +6,8 @@
 
 const struct sp_route sp_execd_routes[] = {
 	{"GET", "/ping", SP_ROUTE_INSIDE, sp_handle_execd_ping},
+	{"*", "/proxy/", SP_ROUTE_INSIDE, sp_handle_execd_proxy},
+	{"*", "/proxy/{port}/{tail}", SP_ROUTE_INSIDE, sp_handle_execd_proxy},
 };
 
 const size_t sp_execd_route_count = SP_ARRAY_SIZE(sp_execd_routes);

@@ -54,8 +54,6 @@ struct proxy {
 	unsigned int pieces; /* upstream, client and stream, as far as they exist */
 };
 
-static void pass_answer(struct proxy *proxy);
-
 /* ---- the end ---- */
 
 static void free_if_over(struct proxy *proxy)
@@ -249,7 +247,12 @@ static struct proxy *of_client(struct sp_duplex *duplex)
 
 static void on_client_opened(struct sp_duplex *client)
 {
-	sp_duplex_hold(&of_client(client)->upstream, false);
+	struct proxy *proxy = of_client(client);
+
+	if (proxy->upstream.state == SP_DUPLEX_CLOSED)
+		sp_duplex_close(client);
+	else
+		sp_duplex_hold(&proxy->upstream, false);
 }
 
 /* Pass on, and stop reading one side while the other is full. */
@@ -422,6 +425,13 @@ static const struct sp_duplex_events upstream_events = {
 	.freed = on_freed,
 };
 
+/* An empty chunked body may have ended before there was a socket. */
+static void end_chunks(struct proxy *proxy)
+{
+	if (proxy->chunked && proxy->answerable && proxy->state == PROXY_OPEN)
+		sp_duplex_write(&proxy->upstream, "0\r\n\r\n", 5);
+}
+
 static void on_connected(void *arg, int fd, const struct sp_err *err)
 {
 	struct proxy *proxy = arg;
@@ -447,6 +457,7 @@ static void on_connected(void *arg, int fd, const struct sp_err *err)
 	proxy->state = PROXY_OPEN;
 	sp_duplex_write(&proxy->upstream, proxy->head.data, proxy->head.len);
 	sp_buf_done(&proxy->head);
+	end_chunks(proxy);
 	if (!proxy->answerable)
 		sp_request_body_resume(proxy->request);
 }
@@ -559,7 +570,7 @@ static int write_head(struct proxy *proxy, struct sp_err *err)
 
 	if (status == -EINVAL)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, status,
-				   "the query has bytes that are neither printable nor UTF-8");
+				   "the query has blanks or control bytes");
 	if (status == 0) {
 		(void)MHD_get_connection_values(request->mhd, MHD_HEADER_KIND, visit_header, &walk);
 		status = walk.status;
@@ -635,7 +646,7 @@ int sp_proxy_begin(struct sp_request *request, struct sp_err *err)
 	struct proxy *proxy;
 	int status;
 
-	if (!has_body(request))
+	if (!has_body(request) || request->match.port == 0)
 		return 0;
 	status = start(request, &proxy, err);
 	if (status == 0)
@@ -653,8 +664,7 @@ static void continue_request(struct proxy *proxy)
 		answer_failure(proxy);
 		return;
 	}
-	if (proxy->chunked && proxy->state == PROXY_OPEN)
-		sp_duplex_write(&proxy->upstream, "0\r\n\r\n", 5);
+	end_chunks(proxy);
 	if (proxy->head_ready)
 		pass_answer(proxy);
 	else if (sp_request_suspend(request, on_cancel, proxy) < 0)

@@ -15,6 +15,8 @@ static const struct {
 	void (*handle)(struct sp_request *request);
 	int (*begin)(struct sp_request *request, struct sp_err *err);
 } streamed[] = {
+	{sp_handle_os_proxy, sp_proxy_begin},
+	{sp_handle_execd_proxy, sp_proxy_begin},
 	{NULL, NULL},
 };
 
