@@ -168,6 +168,12 @@ static int find_execd_route(struct sp_request *request, struct sp_err *err)
 	request->route = request->match.route;
 	if (outcome != SP_ROUTE_FOUND)
 		return not_served(request, outcome, err);
+	return 0;
+}
+
+/* Into a sandbox: it must run, and may live longer for it. */
+static int enter(struct sp_request *request, struct sp_err *err)
+{
 	if (request->os->state != SP_OS_RUNNING)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EAGAIN, "the sandbox is %s",
 				   sp_os_state_name(request->os->state));
@@ -200,5 +206,9 @@ int sp_request_find_route(struct sp_request *request, struct sp_err *err)
 		return bad_name(request, outcome, err);
 	if (sp_route_has_uuid(request->route) && !request->os)
 		return no_sandbox(request, err);
-	return is_execd ? find_execd_route(request, err) : 0;
+	if (is_execd)
+		status = find_execd_route(request, err);
+	if (status == 0 && request->route->access == SP_ROUTE_INSIDE)
+		status = enter(request, err);
+	return status;
 }

@@ -146,6 +146,7 @@ static void on_sweep(uv_timer_t *timer)
 	if (api->closing)
 		return;
 	sp_connection_sweep(api);
+	sp_os_sweep(api);
 	sp_duplex_sweep(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].tls)
@@ -346,6 +347,7 @@ int sp_api_serve(struct sp_api *api, struct sp_err *err)
 		status = listener_serve(&api->listeners[i], err);
 	if (status < 0)
 		return status;
+	sp_service_watch_ends(api->service, sp_os_on_end, api);
 	/* Checks run in the reverse order of their starts: ours, which never stops, is the last. */
 	(void)uv_check_start(&api->check, on_check);
 	(void)uv_timer_start(&api->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
@@ -415,6 +417,7 @@ void sp_api_close(struct sp_api *api, void (*on_closed)(void *), void *arg)
 	if (!api || api->closing)
 		return;
 	api->closing = true;
+	sp_service_watch_ends(api->service, NULL, NULL);
 	api->on_closed = on_closed;
 	api->on_closed_arg = arg;
 	for (size_t i = 0; i < api->listener_count; i++)

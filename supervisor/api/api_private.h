@@ -284,6 +284,10 @@ void sp_handle_readyz(struct sp_request *request);
 
 /* Somebody uses it: it may live longer for that. */
 void sp_os_used(struct sp_api *api, struct sp_os_sandbox *os);
+/* Once a second: ends and leases that the pool does not look after. */
+void sp_os_sweep(struct sp_api *api);
+/* sp_service_end_cb; arg: struct sp_api. */
+void sp_os_on_end(void *arg, const char *id, enum sp_end_reason reason);
 
 void sp_handle_os_create(struct sp_request *request);
 void sp_handle_os_list(struct sp_request *request);
@@ -306,6 +310,9 @@ void sp_handle_os_no_pools(struct sp_request *request);
 /* ---- OpenSandbox: execd ---- */
 
 void sp_handle_execd_ping(struct sp_request *request);
+void sp_handle_isolated_capabilities(struct sp_request *request);
+void sp_handle_isolated_unavailable(struct sp_request *request);
+void sp_handle_isolated_unsupported(struct sp_request *request);
 void sp_handle_execd_proxy(struct sp_request *request);
 
 /* ---- exec_plain.c, exec_stream.c ---- */

@@ -6,6 +6,22 @@
 
 const struct sp_route sp_execd_routes[] = {
 	{"GET", "/ping", SP_ROUTE_INSIDE, sp_handle_execd_ping},
+	{"GET", "/v1/isolated/capabilities", SP_ROUTE_INSIDE, sp_handle_isolated_capabilities},
+	{"POST", "/v1/isolated/session", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"GET", "/v1/isolated/sessions", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"GET", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"DELETE", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"POST", "/v1/isolated/session/{key}/run", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"GET", "/v1/isolated/session/{key}/diff", SP_ROUTE_INSIDE, sp_handle_isolated_unsupported},
+	{"POST", "/v1/isolated/session/{key}/commit", SP_ROUTE_INSIDE,
+	 sp_handle_isolated_unsupported},
+	{"*", "/v1/isolated/session/{key}/files", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"*", "/v1/isolated/session/{key}/files/{key}", SP_ROUTE_INSIDE,
+	 sp_handle_isolated_unavailable},
+	{"*", "/v1/isolated/session/{key}/directories", SP_ROUTE_INSIDE,
+	 sp_handle_isolated_unavailable},
+	{"GET", "/v1/isolated/session/{key}/directories/list", SP_ROUTE_INSIDE,
+	 sp_handle_isolated_unavailable},
 	{"*", "/proxy/", SP_ROUTE_INSIDE, sp_handle_execd_proxy},
 	{"*", "/proxy/{port}/{tail}", SP_ROUTE_INSIDE, sp_handle_execd_proxy},
 };

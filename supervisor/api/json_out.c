@@ -202,6 +202,12 @@ void sp_json_unsigned(struct sp_json_out *out, const char *key, uint64_t value)
 	put_text(out, text);
 }
 
+void sp_json_raw(struct sp_json_out *out, const char *key, const char *json, size_t len)
+{
+	begin_value(out, key);
+	put(out, json, len);
+}
+
 void sp_json_thousandths(struct sp_json_out *out, const char *key, int64_t value)
 {
 	uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;

@@ -55,6 +55,7 @@ struct sp_os_sandbox {
 	int64_t created_ms;    /* both BOOTTIME */
 	int64_t transition_ms; /* of state */
 	int64_t expires_ms;    /* INT64_MAX: none */
+	int64_t lease_end_ms;  /* what the pool knows; never sooner, moved on as long as needed */
 	int64_t extend_ms;     /* every use makes it live this long from then; 0 = not */
 	char *image;
 	json_t *entrypoint; /* array of strings */
