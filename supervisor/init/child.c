@@ -79,13 +79,16 @@ static void set_rlimits(struct init_child *child)
 }
 
 /* Write "<inside> 0 1" (or the given text) to a file of /proc/self. */
-static void write_own(struct init_child *child, const char *name, const char *text, size_t len)
+static long write_own(int proc_fd, const char *name, const char *text, size_t len)
 {
-	long fd = RAW4(SYS_openat, child->proc_fd, name, O_WRONLY | O_CLOEXEC, 0);
+	long fd = RAW4(SYS_openat, proc_fd, name, O_WRONLY | O_CLOEXEC, 0);
+	long written;
 
-	must(child, INIT_STEP_USER_NAMESPACE, fd);
-	must(child, INIT_STEP_USER_NAMESPACE, RAW3(SYS_write, fd, text, len));
+	if (fd < 0)
+		return fd;
+	written = RAW3(SYS_write, fd, text, len);
 	(void)RAW1(SYS_close, fd);
+	return written;
 }
 
 static size_t map_text(char *text, uint32_t inside)
@@ -106,15 +109,16 @@ static size_t map_text(char *text, uint32_t inside)
 	return len;
 }
 
-/* A new user namespace (clone3 made it): the one id there is gets the workload's number, and the
- * full set of capabilities that comes with it goes below. */
-static void map_ids(struct init_child *child)
+long init_child_map_ids(int proc_fd, uint32_t uid, uint32_t gid)
 {
 	char text[MAP_SPACE];
+	long status = write_own(proc_fd, "self/setgroups", "deny", sizeof("deny") - 1);
 
-	write_own(child, "self/setgroups", "deny", sizeof("deny") - 1);
-	write_own(child, "self/uid_map", text, map_text(text, child->uid));
-	write_own(child, "self/gid_map", text, map_text(text, child->gid));
+	if (status >= 0)
+		status = write_own(proc_fd, "self/uid_map", text, map_text(text, uid));
+	if (status >= 0)
+		status = write_own(proc_fd, "self/gid_map", text, map_text(text, gid));
+	return status;
 }
 
 static void drop_bounding_set(struct init_child *child)
@@ -260,7 +264,8 @@ void init_child_main(void *argument)
 
 	must(child, INIT_STEP_SESSION, RAW0(SYS_setsid));
 	if (child->rootless)
-		map_ids(child);
+		must(child, INIT_STEP_USER_NAMESPACE,
+		     init_child_map_ids(child->proc_fd, child->uid, child->gid));
 	place_descriptors(child);
 	set_rlimits(child);
 	(void)RAW1(SYS_umask, child->umask);

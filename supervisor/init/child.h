@@ -65,6 +65,11 @@ struct init_child {
 /* Entry of the child (raw_clone3); never returns. */
 void init_child_main(void *child);
 
+/* In a new user namespace (clone3 made it): the one id there is gets these numbers. The full set of
+ * capabilities that comes with it is the caller's to drop. proc_fd: proc, unmasked. No libc call.
+ * Negative errno. */
+long init_child_map_ids(int proc_fd, uint32_t uid, uint32_t gid);
+
 /* The word for START_FAILED. */
 const char *init_child_step_name(enum init_child_step step);
 

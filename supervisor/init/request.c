@@ -66,6 +66,68 @@ static bool deadline_valid(const struct sp_init_deadline *deadline, size_t len, 
 	return len == sizeof(*deadline) && fd_count == 0 && deadline->boot_ms >= 0;
 }
 
+/* `length` bytes, then a NUL, and none before; absolute. */
+static bool path_valid(const char *path, uint32_t length)
+{
+	return length > 0 && length < SP_INIT_PATH_MAX && path[0] == '/' &&
+	       memchr(path, '\0', (size_t)length + 1) == path + length;
+}
+
+static bool file_paths_valid(const struct sp_init_file *file, size_t len)
+{
+	const char *text = (const char *)(file + 1);
+	bool second = file->kind == SP_INIT_FILE_MOVE;
+	size_t wanted = 0;
+
+	if (file->path_length >= SP_INIT_PATH_MAX || file->to_length >= SP_INIT_PATH_MAX)
+		return false;
+	if (file->kind != SP_INIT_FILE_CONNECT)
+		wanted += (size_t)file->path_length + 1;
+	if (second)
+		wanted += (size_t)file->to_length + 1;
+	if (len - sizeof(*file) != wanted || (!second && file->to_length != 0))
+		return false;
+	if (file->kind == SP_INIT_FILE_CONNECT)
+		return file->path_length == 0;
+	return path_valid(text, file->path_length) &&
+	       (!second || path_valid(text + file->path_length + 1, file->to_length));
+}
+
+static uint32_t file_flags(uint32_t kind)
+{
+	if (kind == SP_INIT_FILE_REMOVE)
+		return SP_INIT_FILE_F_RECURSIVE;
+	return kind == SP_INIT_FILE_MOVE ? SP_INIT_FILE_F_REPLACE : 0;
+}
+
+static bool file_numbers_valid(const struct sp_init_file *file)
+{
+	bool list = file->kind == SP_INIT_FILE_LIST;
+	bool attributes = file->kind == SP_INIT_FILE_MKDIR || file->kind == SP_INIT_FILE_CHANGE ||
+			  file->kind == SP_INIT_FILE_WRITE;
+
+	if (file->kind == SP_INIT_FILE_CONNECT ? file->port == 0 || file->port > UINT16_MAX
+					       : file->port != 0)
+		return false;
+	if (list ? file->limit == 0 || file->limit > SP_INIT_FILE_ENTRIES
+		 : file->limit != 0 || file->depth != 0)
+		return false;
+	if (!attributes)
+		return file->mode == SP_INIT_FILE_KEEP && file->owner == SP_INIT_FILE_KEEP &&
+		       file->group == SP_INIT_FILE_KEEP;
+	return file->mode == SP_INIT_FILE_KEEP || (file->mode & ~SP_INIT_FILE_MODE) == 0;
+}
+
+static bool file_valid(const struct sp_init_file *file, size_t len, size_t fd_count)
+{
+	if (len < sizeof(*file) || fd_count != 1)
+		return false;
+	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_CONNECT)
+		return false;
+	return (file->flags & ~file_flags(file->kind)) == 0 && file_numbers_valid(file) &&
+	       file_paths_valid(file, len);
+}
+
 int init_request_check(const void *record, size_t len, size_t fd_count)
 {
 	const struct sp_init_header *header = record;
@@ -85,6 +147,9 @@ int init_request_check(const void *record, size_t len, size_t fd_count)
 		break;
 	case SP_INIT_DEADLINE:
 		valid = deadline_valid(record, len, fd_count);
+		break;
+	case SP_INIT_FILE:
+		valid = file_valid(record, len, fd_count);
 		break;
 	case SP_INIT_KILL_EXEC:
 	case SP_INIT_PING:
