@@ -132,6 +132,9 @@ static enum sp_route_outcome look_up(struct sp_request *request)
 			      without_version(request->path), &match);
 	if (other == SP_ROUTE_NO_PATH)
 		return outcome;
+	/* An id of neither form is worded for whose key there is. */
+	if (outcome == other && !request->headers.os_api_key)
+		return outcome;
 	request->match = match;
 	request->style = SP_STYLE_LIFECYCLE;
 	return other;

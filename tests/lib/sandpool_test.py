@@ -714,7 +714,7 @@ class Daemon:
         return self.call("GET", f"/v1/pools/{name}")
 
     def sandboxes(self):
-        return self.call("GET", "/v1/sandboxes")["sandboxes"]
+        return self.call("GET", "/v1/pools/-/sandboxes")["sandboxes"]
 
     def metrics(self):
         """{'name{labels}': value}."""
