@@ -314,6 +314,27 @@ void sp_handle_isolated_capabilities(struct sp_request *request);
 void sp_handle_isolated_unavailable(struct sp_request *request);
 void sp_handle_isolated_unsupported(struct sp_request *request);
 void sp_handle_execd_proxy(struct sp_request *request);
+void sp_handle_pty_create(struct sp_request *request);
+void sp_handle_pty_get(struct sp_request *request);
+void sp_handle_pty_delete(struct sp_request *request);
+void sp_handle_pty_socket(struct sp_request *request);
+
+/* ---- files: execd's routes and ours ---- */
+
+void sp_handle_files_info(struct sp_request *request);
+void sp_handle_files_search(struct sp_request *request);
+void sp_handle_files_download(struct sp_request *request);
+void sp_handle_files_upload(struct sp_request *request);
+int sp_begin_files_upload(struct sp_request *request, struct sp_err *err);
+void sp_handle_files_put(struct sp_request *request);
+int sp_begin_files_put(struct sp_request *request, struct sp_err *err);
+void sp_handle_files_replace(struct sp_request *request);
+void sp_handle_files_move(struct sp_request *request);
+void sp_handle_files_permissions(struct sp_request *request);
+void sp_handle_files_delete(struct sp_request *request);
+void sp_handle_directories_list(struct sp_request *request);
+void sp_handle_directories_create(struct sp_request *request);
+void sp_handle_directories_delete(struct sp_request *request);
 
 /* ---- exec_plain.c, exec_stream.c ---- */
 

@@ -6,6 +6,17 @@
 
 const struct sp_route sp_execd_routes[] = {
 	{"GET", "/ping", SP_ROUTE_INSIDE, sp_handle_execd_ping},
+	{"GET", "/files/info", SP_ROUTE_INSIDE, sp_handle_files_info},
+	{"GET", "/files/search", SP_ROUTE_INSIDE, sp_handle_files_search},
+	{"POST", "/files/replace", SP_ROUTE_INSIDE, sp_handle_files_replace},
+	{"POST", "/files/mv", SP_ROUTE_INSIDE, sp_handle_files_move},
+	{"POST", "/files/permissions", SP_ROUTE_INSIDE, sp_handle_files_permissions},
+	{"POST", "/files/upload", SP_ROUTE_INSIDE, sp_handle_files_upload},
+	{"GET", "/files/download", SP_ROUTE_INSIDE, sp_handle_files_download},
+	{"DELETE", "/files", SP_ROUTE_INSIDE, sp_handle_files_delete},
+	{"GET", "/directories/list", SP_ROUTE_INSIDE, sp_handle_directories_list},
+	{"POST", "/directories", SP_ROUTE_INSIDE, sp_handle_directories_create},
+	{"DELETE", "/directories", SP_ROUTE_INSIDE, sp_handle_directories_delete},
 	{"GET", "/v1/isolated/capabilities", SP_ROUTE_INSIDE, sp_handle_isolated_capabilities},
 	{"POST", "/v1/isolated/session", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
 	{"GET", "/v1/isolated/sessions", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
@@ -22,6 +33,10 @@ const struct sp_route sp_execd_routes[] = {
 	 sp_handle_isolated_unavailable},
 	{"GET", "/v1/isolated/session/{key}/directories/list", SP_ROUTE_INSIDE,
 	 sp_handle_isolated_unavailable},
+	{"POST", "/pty", SP_ROUTE_INSIDE, sp_handle_pty_create},
+	{"GET", "/pty/{key}", SP_ROUTE_INSIDE, sp_handle_pty_get},
+	{"DELETE", "/pty/{key}", SP_ROUTE_INSIDE, sp_handle_pty_delete},
+	{"GET", "/pty/{key}/ws", SP_ROUTE_INSIDE, sp_handle_pty_socket},
 	{"*", "/proxy/", SP_ROUTE_INSIDE, sp_handle_execd_proxy},
 	{"*", "/proxy/{port}/{tail}", SP_ROUTE_INSIDE, sp_handle_execd_proxy},
 };
