@@ -17,6 +17,8 @@ static const struct {
 } streamed[] = {
 	{sp_handle_os_proxy, sp_proxy_begin},
 	{sp_handle_execd_proxy, sp_proxy_begin},
+	{sp_handle_files_upload, sp_begin_files_upload},
+	{sp_handle_files_put, sp_begin_files_put},
 	{NULL, NULL},
 };
 
