@@ -166,6 +166,14 @@ void metrics_exec(struct sp_service *service, const char *pool, const struct sp_
 			  (double)result->wall_us / 1000000.0);
 }
 
+void metrics_file(struct sp_service *service, const char *pool, const char *operation,
+		  const char *result, double seconds)
+{
+	const char *labels[] = {pool, operation, result};
+
+	sp_metric_observe(service->metrics.file_seconds, labels, seconds);
+}
+
 static void collect_pool(struct daemon_pool *pool)
 {
 	struct daemon_metrics *metrics = &pool->service->metrics;
@@ -359,6 +367,14 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err)
 		 "Wall time of execs by reason of their end.",
 		 {"pool", "reason"},
 		 2,
+		 seconds,
+		 count},
+		{&m->file_seconds,
+		 SP_METRIC_HISTOGRAM,
+		 "sandpool_file_operation_duration_seconds",
+		 "Operations on files and ports inside sandboxes, by outcome.",
+		 {"pool", "operation", "result"},
+		 3,
 		 seconds,
 		 count},
 		{&m->handout_seconds,

@@ -111,6 +111,8 @@ struct sandbox_link {
 	struct sp_list retired;   /* exec_stream: their exec has ended, let go after its answer */
 	struct sp_list leftovers; /* exec_stream */
 	uint32_t leftover_count;
+	struct sp_list files; /* sp_file_op */
+	uint32_t file_count;
 	uint32_t running_execs;
 	uint64_t execs_total;
 	uint32_t last_exec;
@@ -267,7 +269,8 @@ struct daemon_metrics {
 	struct sp_metric *sandboxes, *acquire_total, *acquire_seconds, *create_seconds;
 	struct sp_metric *create_failures, *ends, *kill_seconds, *exec_seconds, *handout_seconds;
 	struct sp_metric *idle_age_seconds, *store_up, *limits_degraded, *running_execs, *waiters;
-	struct sp_metric *pool_degraded, *build_info, *store_command, *hosts, *spec_mismatch;
+	struct sp_metric *file_seconds, *pool_degraded, *build_info, *store_command, *hosts,
+		*spec_mismatch;
 };
 
 /* Where the kernel's counts of a sandbox are read; "" = not there. */
@@ -307,6 +310,7 @@ struct sp_service {
 	struct sp_list links;
 	struct sp_list execs;
 	struct sp_list ops;
+	struct sp_list files; /* sp_file_op */
 	sp_service_end_cb *on_end; /* NULL: nobody asks */
 	void *on_end_arg;
 	uint32_t live_streams; /* handles that close on their own */
@@ -370,6 +374,10 @@ void sandbox_lost(struct sandbox_link *link, const char *why);
 void sandbox_free_when_done(struct sandbox_link *link);
 bool sandbox_usable(const struct sandbox_link *link);
 uint32_t sandbox_host_pid(struct sandbox_link *link);
+/* Claim it, and check that something can be started in it now. exec.c */
+int sandbox_enter(struct sandbox_link *link, struct sp_err *err);
+/* init broke the protocol: the sandbox ends. */
+void sandbox_bad_record(struct sandbox_link *link, const char *what);
 /* Tell init when the sandbox ends (its second line of defence). */
 void sandbox_tell_deadline(struct sandbox_link *link);
 /* Takes both descriptors of CREATED. */
@@ -540,6 +548,13 @@ bool exec_streams_settle(struct sp_exec *exec);
 void exec_input_flush(struct sp_exec *exec);
 void exec_on_credit(struct sp_deferred *deferred);
 
+/* ---- files.c ---- */
+
+/* The sandbox is dead, or nobody waits for its death any more: its operations on files end. */
+void files_sandbox_lost(struct sandbox_link *link);
+/* No callback. */
+void files_drop_all(struct sp_service *service);
+
 /* ---- cgroup_stat.c ---- */
 
 void cgroup_mounts_find(struct cgroup_mounts *mounts);
@@ -568,6 +583,8 @@ void metrics_create_stage(struct daemon_pool *pool, const char *stage, double se
 void metrics_acquire_seconds(struct sp_service *service, const char *pool, double seconds);
 void metrics_store_command(struct sp_service *service, const char *name, double seconds,
 			   bool failed);
+void metrics_file(struct sp_service *service, const char *pool, const char *operation,
+		  const char *result, double seconds);
 void metrics_exec(struct sp_service *service, const char *pool,
 		  const struct sp_exec_result *result);
 

@@ -149,8 +149,7 @@ static int check_exec_allowed(const struct sp_service *service, struct sp_err *e
 	return 0;
 }
 
-/* Claim and check that it can run something now. */
-static int enter(struct sandbox_link *link, struct sp_err *err)
+int sandbox_enter(struct sandbox_link *link, struct sp_err *err)
 {
 	int status;
 
@@ -170,6 +169,15 @@ static int enter(struct sandbox_link *link, struct sp_err *err)
 	if (link->frozen)
 		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY, "sandbox '%s' is paused",
 				   link->id);
+	return 0;
+}
+
+static int enter(struct sandbox_link *link, struct sp_err *err)
+{
+	int status = sandbox_enter(link, err);
+
+	if (status < 0)
+		return status;
 	if (link->running_execs >= SP_INIT_EXECS_MAX)
 		return sp_err_code(err, SP_CODE_TOO_MANY, -EAGAIN,
 				   "sandbox '%s' runs %u execs already", link->id,

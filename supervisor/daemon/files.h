@@ -24,11 +24,12 @@
 
 #include "supervisor/daemon/service.h"
 
-#define SP_FILE_PATH_MAX  4096u
-#define SP_FILE_OPS_MAX   32u
-#define SP_FILE_STALL_MS  (30 * SP_MS_PER_S)
-#define SP_FILE_LIST_MAX  100000u       /* entries of one listing or search; TOO_MANY beyond */
-#define SP_FILE_WRITE_MAX (256u * 1024) /* bytes of one upload that may wait in the daemon */
+#define SP_FILE_PATH_MAX       4096u
+#define SP_FILE_OPS_MAX        32u
+#define SP_FILE_STALL_MS       (30 * SP_MS_PER_S)
+#define SP_FILE_LIST_MAX       100000u /* entries of one listing or search; TOO_MANY beyond */
+#define SP_FILE_LIST_BYTES_MAX (64u * 1024 * 1024) /* of their paths in all; TOO_MANY beyond */
+#define SP_FILE_WRITE_MAX      (256u * 1024) /* bytes of one upload that may wait in the daemon */
 
 enum sp_file_type { SP_FILE_REGULAR, SP_FILE_DIRECTORY, SP_FILE_SYMLINK, SP_FILE_OTHER };
 

@@ -81,6 +81,7 @@ static void end_execs(struct sandbox_link *link)
 
 	while ((exec = SP_LIST_FIRST(&link->execs, struct sp_exec, link)))
 		exec_sandbox_lost(exec, reason);
+	files_sandbox_lost(link);
 }
 
 static void tell_policy_died(struct sandbox_link *link)
@@ -133,7 +134,7 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 
 /* ---- records from init ---- */
 
-static void bad_record(struct sandbox_link *link, const char *what)
+void sandbox_bad_record(struct sandbox_link *link, const char *what)
 {
 	sp_log(SP_LOG_WARN, "protocol violation by a sandbox's init", "sandbox=%s record=%s",
 	       link->id, what);
@@ -300,20 +301,20 @@ static void on_record(void *arg, const void *record, size_t len, int *fds, size_
 
 	if (len < sizeof(*header) || header->type < SP_INIT_READY ||
 	    header->type - SP_INIT_READY >= SP_ARRAY_SIZE(record_rules)) {
-		bad_record(link, "unknown");
+		sandbox_bad_record(link, "unknown");
 		return;
 	}
 	rule = &record_rules[header->type - SP_INIT_READY];
 	if (len != rule->length || fd_count > rule->fds_max) {
-		bad_record(link, rule->name);
+		sandbox_bad_record(link, rule->name);
 		return;
 	}
 	if (header->type == SP_INIT_EXITED ? !exited_valid(record) : !status_valid(record)) {
-		bad_record(link, rule->name);
+		sandbox_bad_record(link, rule->name);
 		return;
 	}
 	if (!dispatch(link, header->type, record, fds, fd_count))
-		bad_record(link, rule->name);
+		sandbox_bad_record(link, rule->name);
 }
 
 static void on_hangup(void *arg, int status)
