@@ -3,6 +3,7 @@
  */
 #include "supervisor/api/os_body.h"
 
+#include "pool/base/buf.h"
 #include "supervisor/api/os_sandboxes.h"
 
 #include <criterion/criterion.h>
@@ -172,14 +173,14 @@ Test(api_os_body, labels_and_variables_are_judged)
 /* An object of `count` members whose names differ; the caller's. */
 static char *many(const char *member, unsigned int count)
 {
-	char *text = calloc(count + 1, 32);
-	size_t used = 0;
+	struct sp_buf text;
 
-	used += (size_t)sprintf(text, GOOD ",\"%s\":{", member);
-	for (unsigned int i = 0; i < count; i++)
-		used += (size_t)sprintf(text + used, "%s\"a%u\":\"\"", i ? "," : "", i);
-	(void)strcpy(text + used, "}}");
-	return text;
+	sp_buf_init(&text, 1 << 20);
+	cr_assert(sp_buf_printf(&text, GOOD ",\"%s\":{\"a\":\"\"", member) == 0);
+	for (unsigned int i = 1; i < count; i++)
+		cr_assert(sp_buf_printf(&text, ",\"a%u\":\"\"", i) == 0);
+	cr_assert(sp_buf_printf(&text, "}}") == 0);
+	return sp_buf_take(&text);
 }
 
 Test(api_os_body, counts_at_the_limit_and_beyond)

@@ -156,7 +156,7 @@ Test(api_os_values, labels)
 	part[63] = '\0';
 	cr_assert(label(part, "x") && label("a", part));
 	memset(key, 'a', 254);
-	(void)strcpy(key + 254, "/x");
+	memcpy(key + 254, "/x", sizeof("/x"));
 	cr_assert(!label(key, "x"));
 	cr_assert(label(key + 1, "x"));
 }
