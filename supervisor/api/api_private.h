@@ -310,6 +310,21 @@ void sp_handle_os_no_pools(struct sp_request *request);
 /* ---- OpenSandbox: execd ---- */
 
 void sp_handle_execd_ping(struct sp_request *request);
+void sp_handle_execd_command(struct sp_request *request);
+void sp_handle_execd_interrupt(struct sp_request *request);
+void sp_handle_execd_command_status(struct sp_request *request);
+void sp_handle_execd_command_logs(struct sp_request *request);
+void sp_handle_execd_session_create(struct sp_request *request);
+void sp_handle_execd_session_run(struct sp_request *request);
+void sp_handle_execd_session_delete(struct sp_request *request);
+void sp_handle_execd_code(struct sp_request *request);
+void sp_handle_execd_context_create(struct sp_request *request);
+void sp_handle_execd_context_list(struct sp_request *request);
+void sp_handle_execd_context_delete_all(struct sp_request *request);
+void sp_handle_execd_context_get(struct sp_request *request);
+void sp_handle_execd_context_delete(struct sp_request *request);
+void sp_handle_execd_metrics(struct sp_request *request);
+void sp_handle_execd_metrics_watch(struct sp_request *request);
 void sp_handle_isolated_capabilities(struct sp_request *request);
 void sp_handle_isolated_unavailable(struct sp_request *request);
 void sp_handle_isolated_unsupported(struct sp_request *request);

@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENT_MAX (8u << 20) /* the longest line or result with every byte escaped */
-#define OUTPUTS   2
+#define EVENT_MAX  (16u << 20) /* the longest line or result with every byte escaped */
+#define EVENT_KEEP (64u * 1024)
+#define OUTPUTS    2
 
 struct sp_events {
 	struct sp_api *api;
@@ -250,6 +251,12 @@ void sp_events_fail(struct sp_events *events, const struct sp_event_error *error
 
 /* ---- opening ---- */
 
+const struct sp_answer_header sp_event_headers[SP_EVENT_HEADER_COUNT] = {
+	{"Content-Type", "text/event-stream"},
+	{"Cache-Control", "no-cache"},
+	{"X-Accel-Buffering", "no"},
+};
+
 static const struct sp_answer_stream_events answer_events = {
 	.drained = on_drained,
 	.gone = on_gone,
@@ -258,11 +265,6 @@ static const struct sp_answer_stream_events answer_events = {
 int sp_events_open(struct sp_request *request, const char *id, const struct sp_events_owner *owner,
 		   void *arg, struct sp_events **ret_events)
 {
-	static const struct sp_answer_header headers[] = {
-		{"Content-Type", "text/event-stream"},
-		{"Cache-Control", "no-cache"},
-		{"X-Accel-Buffering", "no"},
-	};
 	struct sp_events *events = calloc(1, sizeof(*events));
 	struct sp_api *api = request->api;
 	int status;
@@ -274,13 +276,15 @@ int sp_events_open(struct sp_request *request, const char *id, const struct sp_e
 	events->api = api;
 	events->owner = owner;
 	events->arg = arg;
+	events->kept_stream = 1;
 	for (size_t i = 0; i < OUTPUTS; i++)
 		sp_lines_init(&events->lines[i]);
 	sp_buf_init(&events->kept, SIZE_MAX);
 	sp_buf_init(&events->event, EVENT_MAX);
 	sp_buf_init(&events->last, EVENT_MAX);
-	status = sp_answer_stream_open(request, MHD_HTTP_OK, headers, SP_ARRAY_SIZE(headers), -1,
-				       &answer_events, events, &events->answer);
+	status =
+		sp_answer_stream_open(request, MHD_HTTP_OK, sp_event_headers, SP_EVENT_HEADER_COUNT,
+				      -1, &answer_events, events, &events->answer);
 	if (status < 0) {
 		free(events);
 		return status;

@@ -14,6 +14,10 @@
 
 #define SP_EVENTS_PING_MS 3000u
 
+/* Of the answer. */
+#define SP_EVENT_HEADER_COUNT 3u
+extern const struct sp_answer_header sp_event_headers[SP_EVENT_HEADER_COUNT];
+
 struct sp_events;
 
 struct sp_events_owner {
