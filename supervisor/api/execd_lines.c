@@ -76,15 +76,19 @@ static bool give_line(struct sp_lines *lines, const char *data, size_t len, sp_l
 	bool in_piece = lines->in_piece;
 	bool more = true;
 
-	lines->in_piece = false;
-	if (lines->tail.len > 0) {
+	while (lines->tail.len > 0) {
 		size_t kept = keep(lines, data, len);
 
-		more = give_tail(lines, lines->tail.len, emit, arg);
 		data += kept;
 		len -= kept;
 		in_piece = true;
+		if (len == 0) {
+			more = give_tail(lines, lines->tail.len, emit, arg) && more;
+			break;
+		}
+		more = give_piece(lines, emit, arg) && more;
 	}
+	lines->in_piece = false;
 	if (len > 0)
 		return emit(arg, data, len) && more;
 	return in_piece ? more : emit(arg, "\n", 1);
