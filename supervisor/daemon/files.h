@@ -16,8 +16,11 @@
  *
  * Errors, err->code: NOT_FOUND (no such sandbox, or not the caller's), FILE_NOT_FOUND, FILE_EXISTS,
  * FILE_KIND (a directory, device, FIFO or link where a regular file is meant, or the other way
- * round), FILE_DENIED (EACCES, EPERM, EROFS), FILE_FULL (ENOSPC, EDQUOT, EFBIG), TOO_MANY,
- * INVALID_ARGUMENT, UNAVAILABLE. err->status has the errno. The message names the path.
+ * round, or a file of the kernel's own as in /proc), FILE_DENIED (EACCES, EPERM, EROFS, EBUSY: a
+ * mount point), FILE_FULL (ENOSPC, EDQUOT, EFBIG), TOO_MANY, INVALID_ARGUMENT (also ENAMETOOLONG
+ * and ids that are not mapped), UNSUPPORTED (a move across mounts of what can be no copy), CONFLICT
+ * (it is paused), LEASE_ENDED, SANDBOX_DEAD, UNAVAILABLE. err->status has the errno. The message
+ * names the path.
  */
 #ifndef SP_DAEMON_FILES_H
 #define SP_DAEMON_FILES_H
@@ -69,7 +72,8 @@ int sp_file_open(struct sp_service *service, const struct sp_caller *caller,
 		 void *arg, struct sp_file_op **ret_op, struct sp_err *err);
 
 /* Entries below a directory, in the order of strcmp(3) of their paths with children right after
- * their parent; links are reported and never entered, the root is no link (FILE_KIND). depth 1 =
+ * their parent; links are reported and never entered, nor is what the workload may not read or what
+ * is the kernel's own (proc), the root is no link (FILE_KIND). depth 1 =
  * its own entries, 0 = nothing, UINT32_MAX = all. `path` of an entry is absolute; both are
  * borrowed. */
 struct sp_file_list_events {
@@ -135,7 +139,8 @@ void sp_file_write_commit(struct sp_file_write *write);
 void sp_file_write_cancel(struct sp_file_write *write); /* no event after this */
 
 /* A connected stream socket to 127.0.0.1:port of the sandbox's network; the fd is the callee's,
- * non-blocking. CONNECT_FAILED if nobody listens there. */
+ * non-blocking. CONNECT_FAILED if nobody listens there. The inside may hold the same open file and
+ * change its flags: use MSG_DONTWAIT where a wait would matter, and sp_fd_discard() to close. */
 typedef void sp_port_connect_cb(void *arg, int fd, const struct sp_err *err);
 int sp_port_connect(struct sp_service *service, const struct sp_caller *caller,
 		    const struct sp_file_place *place, uint16_t port, sp_port_connect_cb *cb,
