@@ -379,39 +379,5 @@ def schema(name):
     return properties[properties.index("properties:"):]
 
 
-class Description(Case):
-    """openapi.yaml says what is served, no more and no less."""
-
-    def setUp(self):
-        self.text = (API / "openapi.yaml").read_text(encoding="utf-8")
-
-    def test_paths_and_methods(self):
-        described = set()
-        path = None
-        for line in self.text.split("components:")[0].splitlines():
-            if match := re.match(r"  (/\S+):$", line):
-                path = match.group(1)
-            elif match := re.match(r"    (get|post|put|delete|patch):$", line):
-                described.add((match.group(1).upper(), path))
-        table = (API / "route_table.c").read_text(encoding="utf-8")
-        served = set(re.findall(r'\{"([A-Z]+)",\s*"(/[^"]+)"', table))
-        self.assertEqual(described, served)
-        readme = (API / "README.md").read_text(encoding="utf-8")
-        for _method, pattern in served:
-            tail = "/" + pattern.rsplit("/", 1)[1]
-            self.assertTrue(f"`{pattern}`" in readme or pattern in readme or f"`{tail}`" in readme,
-                            pattern)
-
-    def test_codes(self):
-        header = (pathlib.Path(API).parents[1] / "pool/base/codes.h").read_text(encoding="utf-8")
-        known = re.findall(r'X\(\w+, "(\w+)", \d+', header)
-        listed = re.search(r"^    Code:\n.*?enum:\n((?:        - \w+\n)+)", self.text, re.M | re.S)
-        self.assertEqual(re.findall(r"- (\w+)", listed.group(1)), known)
-
-    def test_references_exist(self):
-        for kind, name in re.findall(r'\$ref: "#/components/(\w+)/(\w+)"', self.text):
-            self.assertRegex(self.text, rf"(?m)^    {name}:$", kind)
-
-
 if __name__ == "__main__":
     main()
