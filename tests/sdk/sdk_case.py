@@ -36,6 +36,7 @@ INSTALLED = t.BIN.parent / "tests" / "sdk"
 IMAGE = "python:3.11"
 KEY = "sdk-tests-0123456789abcdef"
 SUITE_TIMEOUT_S = 300
+NODE_MIN = 20
 
 
 def lock_digest():
@@ -51,11 +52,22 @@ def npm_ci():
         stderr=subprocess.STDOUT, timeout=300, check=False)
 
 
-def install():
-    """Why there is no SDK, or None."""
+def node_missing():
     for program in ("node", "npm"):
         if not shutil.which(program):
             return f"{program} is not installed"
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True,
+                             check=False).stdout
+    if int((re.match(r"v(\d+)\.", version) or [0, "0"])[1]) < NODE_MIN:
+        return f"node {version.strip()} is older than {NODE_MIN}, which the SDK needs"
+    return None
+
+
+def install():
+    """Why there is no SDK, or None."""
+    reason = node_missing()
+    if reason:
+        return reason
     INSTALLED.mkdir(parents=True, exist_ok=True)
     stamp = INSTALLED / "installed"
     with open(INSTALLED / "lock", "w", encoding="utf-8") as lock:
