@@ -151,7 +151,7 @@ static int get_entry(const struct sp_cli *cli, const struct sp_cli_place *root, 
 	SP_AUTO_CLOSE int parent_fd = -1;
 	struct sp_cli_place place = *root;
 	char *path = NULL;
-	const char *name;
+	const char *name = relative;
 	char text[512];
 	int status = open_parent(root_fd, relative, &parent_fd, &name, err);
 
