@@ -258,6 +258,7 @@ void init_file_helper(struct init *init, const struct sp_init_file *request, int
 		.stage = "confinement",
 		.temporary = temporary,
 		.temporary_fd = -1,
+		.made = UINT32_MAX,
 		.told_ms = sp_clock_boot_ms(),
 	};
 	struct sp_init_file_info info = {0};

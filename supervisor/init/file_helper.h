@@ -21,6 +21,7 @@ struct file_job {
 	const char *stage;     /* where it went wrong */
 	const char *temporary; /* name of what is half done, nobody else's */
 	int temporary_fd;      /* the directory where it is; -1: there is none */
+	uint32_t made;         /* the first component of the path that was missing and made */
 	int64_t told_ms;
 };
 
@@ -67,10 +68,14 @@ int file_open(int dir_fd, const char *path, int flags);
 int file_parent(struct file_job *job, const char *path, bool make, struct file_name *ret);
 /* The same of where the last component leads if it is a link, however often. */
 int file_destination(struct file_job *job, const char *path, bool make, struct file_name *ret);
-/* A new directory: its O_PATH descriptor. One that is there already is taken as it is. */
-int file_make_directory(struct file_job *job, int dir_fd, const char *name, mode_t mode);
+/* The path's directories that were made get their owner: when nothing more is made in them. */
+int file_own_made(struct file_job *job);
+/* A directory and its missing parents. One that is there already is taken as it is. */
+int file_make_directories(struct file_job *job, mode_t mode);
 /* Owner and group as the request says, of what belongs to who asks. */
 int file_own(struct file_job *job, int fd);
+/* Would that go well? Leaves it as it is. */
+int file_try_own(struct file_job *job, int fd);
 /* A mode, of an O_PATH descriptor as well. */
 int file_mode(int fd, mode_t mode);
 int file_info(int dir_fd, const char *name, struct sp_init_file_info *ret);

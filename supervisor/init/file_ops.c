@@ -72,20 +72,8 @@ int file_read(struct file_job *job, struct sp_init_file_info *ret, int *ret_fd)
 int file_mkdir(struct file_job *job)
 {
 	uint32_t mode = job->request->mode;
-	struct file_name name = {.dir_fd = -1};
-	SP_AUTO_CLOSE int fd = file_open(AT_FDCWD, job->path, O_PATH | O_DIRECTORY);
-	int status;
 
-	if (fd != -ENOENT)
-		return fd < 0 ? fd : 0;
-	if (mode == SP_INIT_FILE_KEEP)
-		mode = DIRECTORY_MODE;
-	status = file_parent(job, job->path, true, &name);
-	if (status < 0)
-		return status;
-	fd = file_make_directory(job, name.dir_fd, name.name, mode);
-	sp_fd_close(&name.dir_fd);
-	return fd < 0 ? fd : 0;
+	return file_make_directories(job, mode == SP_INIT_FILE_KEEP ? DIRECTORY_MODE : mode);
 }
 
 int file_remove(struct file_job *job)

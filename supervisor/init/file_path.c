@@ -95,46 +95,53 @@ int file_mode(int fd, mode_t mode)
 	return (int)RAW3(SYS_fchmodat, AT_FDCWD, path, mode);
 }
 
-/* The one thing here that the kernel lets nobody but the privileged do. Only what belongs to who
- * asks is given away, and looked at through the same descriptor. */
-int file_own(struct file_job *job, int fd)
+/* The one thing here that the kernel lets nobody but the privileged do. */
+static int give(int fd, uint32_t owner, uint32_t group)
 {
-	const struct sp_init_file *request = job->request;
-	struct sp_init_file_info info;
-	int status = file_info(fd, "", &info);
-	uint32_t owner;
-	uint32_t group;
+	int status = file_privilege(true);
 
-	if (status < 0)
-		return status;
-	owner = request->owner == SP_INIT_FILE_KEEP ? info.uid : request->owner;
-	group = request->group == SP_INIT_FILE_KEEP ? info.gid : request->group;
-	if (owner == info.uid && group == info.gid)
-		return 0;
-	job->stage = "owner";
-	if (info.uid != request->uid)
-		return -EPERM;
-	status = file_privilege(true);
 	if (status == 0)
 		status = (int)RAW5(SYS_fchownat, fd, "", owner, group, AT_EMPTY_PATH);
 	(void)file_privilege(false);
 	return status;
 }
 
-int file_make_directory(struct file_job *job, int dir_fd, const char *name, mode_t mode)
+/* Only what belongs to who asks is given away, and looked at through the same descriptor. 1: it
+ * was.
+ */
+static int own(struct file_job *job, int fd, struct sp_init_file_info *info)
 {
-	SP_AUTO_CLOSE int fd = -1;
-	int status = (int)RAW3(SYS_mkdirat, dir_fd, name, mode);
+	const struct sp_init_file *request = job->request;
+	int status = file_info(fd, "", info);
+	uint32_t owner;
+	uint32_t group;
 
-	if (status == -EEXIST)
-		return file_open(dir_fd, name, O_PATH | O_DIRECTORY);
 	if (status < 0)
 		return status;
-	fd = file_open(dir_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-	if (fd < 0)
-		return fd;
-	status = file_own(job, fd);
-	return status < 0 ? status : sp_take_fd(&fd);
+	owner = request->owner == SP_INIT_FILE_KEEP ? info->uid : request->owner;
+	group = request->group == SP_INIT_FILE_KEEP ? info->gid : request->group;
+	if (owner == info->uid && group == info->gid)
+		return 0;
+	job->stage = "owner";
+	if (info->uid != request->uid)
+		return -EPERM;
+	status = give(fd, owner, group);
+	return status < 0 ? status : 1;
+}
+
+int file_own(struct file_job *job, int fd)
+{
+	struct sp_init_file_info before;
+
+	return SP_MIN(own(job, fd, &before), 0);
+}
+
+int file_try_own(struct file_job *job, int fd)
+{
+	struct sp_init_file_info before;
+	int status = own(job, fd, &before);
+
+	return status == 1 ? give(fd, before.uid, before.gid) : status;
 }
 
 /* Takes the next component off *path, whose slashes become NULs; NULL: there is none left. */
@@ -153,21 +160,70 @@ static char *next_component(char **path)
 	return start;
 }
 
-static int make_directories(struct file_job *job, int base_fd, char *path)
+/* One more component of `path`, which is the request's. */
+static int make_directory(struct file_job *job, int dir_fd, const char *name, uint32_t component,
+			  mode_t mode)
 {
-	SP_AUTO_CLOSE int dir_fd =
-		file_open(base_fd, path[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY);
-	const char *name;
+	int status = (int)RAW3(SYS_mkdirat, dir_fd, name, mode);
 
-	while (dir_fd >= 0 && (name = next_component(&path))) {
+	if (status < 0 && status != -EEXIST)
+		return status;
+	if (status == 0)
+		job->made = SP_MIN(job->made, component);
+	return file_open(dir_fd, name, O_PATH | O_DIRECTORY);
+}
+
+static int make_directories(struct file_job *job, char *path, mode_t mode)
+{
+	SP_AUTO_CLOSE int dir_fd = file_open(AT_FDCWD, "/", O_PATH | O_DIRECTORY);
+	char *name = next_component(&path);
+
+	for (uint32_t component = 0; dir_fd >= 0 && name; component++) {
+		char *following = next_component(&path);
 		int next = file_open(dir_fd, name, O_PATH | O_DIRECTORY);
 
 		if (next == -ENOENT)
-			next = file_make_directory(job, dir_fd, name, PARENT_MODE);
+			next = make_directory(job, dir_fd, name, component,
+					      following ? PARENT_MODE : mode);
 		sp_fd_close(&dir_fd);
 		dir_fd = next;
+		name = following;
 	}
 	return dir_fd < 0 ? dir_fd : sp_take_fd(&dir_fd);
+}
+
+int file_make_directories(struct file_job *job, mode_t mode)
+{
+	char text[SP_INIT_PATH_MAX];
+	int fd;
+
+	memcpy(text, job->path, strlen(job->path) + 1);
+	fd = make_directories(job, text, mode);
+	if (fd < 0)
+		return fd;
+	sp_fd_close(&fd);
+	return file_own_made(job);
+}
+
+int file_own_made(struct file_job *job)
+{
+	SP_AUTO_CLOSE int dir_fd = file_open(AT_FDCWD, "/", O_PATH | O_DIRECTORY);
+	char text[SP_INIT_PATH_MAX];
+	char *rest = text;
+	const char *name;
+
+	memcpy(text, job->path, strlen(job->path) + 1);
+	for (uint32_t component = 0; dir_fd >= 0 && (name = next_component(&rest)); component++) {
+		bool made = component >= job->made;
+		int next = file_open(dir_fd, name, O_PATH | O_DIRECTORY | (made ? O_NOFOLLOW : 0));
+		int status = next >= 0 && made ? file_own(job, next) : 0;
+
+		sp_fd_close(&dir_fd);
+		dir_fd = next;
+		if (status < 0)
+			return status;
+	}
+	return dir_fd < 0 && dir_fd != -ENOTDIR ? dir_fd : 0; /* a file is the last one */
 }
 
 /* Split off the last component, without slashes around it. False: it names nothing in a directory.
@@ -209,7 +265,7 @@ static int parent_at(struct file_job *job, int base_fd, const char *path, bool m
 		(void)snprintf(text, sizeof(text), "/");
 	fd = file_open(base_fd, directory, O_PATH | O_DIRECTORY);
 	if (fd == -ENOENT && make)
-		fd = make_directories(job, base_fd, directory);
+		fd = make_directories(job, directory, PARENT_MODE);
 	if (fd < 0)
 		return fd;
 	ret->dir_fd = fd;

@@ -95,27 +95,25 @@ static int take_content(int fd)
 	}
 }
 
-/* Mode, then owner: it is another's file after that. */
-static int set_attributes(struct file_job *job, int fd, const struct target *target)
+/* Whose it is to be: as asked, else whose the one before it was. */
+static struct sp_init_file new_owner(const struct file_job *job, const struct target *target)
 {
 	struct sp_init_file request = *job->request;
-	struct file_job own = *job;
-	uint32_t mode = target->exists ? target->info.mode & KEEP_BITS : NEW_MODE;
-	int status;
 
-	if (request.mode != SP_INIT_FILE_KEEP)
-		mode = request.mode;
-	status = file_mode(fd, mode);
-	if (status < 0)
-		return status;
 	if (target->exists && request.owner == SP_INIT_FILE_KEEP)
 		request.owner = target->info.uid;
 	if (target->exists && request.group == SP_INIT_FILE_KEEP)
 		request.group = target->info.gid;
-	own.request = &request;
-	status = file_own(&own, fd);
-	job->stage = own.stage;
-	return status;
+	return request;
+}
+
+static int set_mode(const struct file_job *job, int fd, const struct target *target)
+{
+	uint32_t mode = target->exists ? target->info.mode & KEEP_BITS : NEW_MODE;
+
+	if (job->request->mode != SP_INIT_FILE_KEEP)
+		mode = job->request->mode;
+	return file_mode(fd, mode);
 }
 
 /* A directory that may not be read is not synced: that takes a descriptor for reading. */
@@ -127,23 +125,38 @@ static void sync_directory(int path_fd)
 		(void)RAW1(SYS_fsync, fd);
 }
 
+/* The owner changes last, because nobody may link what is not his own (fs.protected_hardlinks) or
+ * rename it in a sticky directory; that it can change is tried before anything is seen. */
 static int commit(struct file_job *job, int fd, const struct file_name *name)
 {
 	struct target target;
+	struct sp_init_file request;
+	struct file_job owning = *job;
 	int status = look(name, &target);
 
 	if (status == 0)
-		status = set_attributes(job, fd, &target);
+		status = set_mode(job, fd, &target);
+	if (status < 0)
+		return status;
+	request = new_owner(job, &target);
+	owning.request = &request;
+	status = file_try_own(&owning, fd);
 	if (status == 0) {
-		job->stage = "sync";
+		owning.stage = "sync";
 		status = (int)RAW1(SYS_fsync, fd);
 	}
 	if (status == 0) {
-		job->stage = "publish";
-		status = file_temporary_publish(job, fd, name, true);
+		owning.stage = "publish";
+		status = file_temporary_publish(&owning, fd, name, true);
 	}
 	if (status == 0)
+		status = file_own(&owning, fd);
+	if (status == 0 && job->made != UINT32_MAX)
+		status = file_own_made(job);
+	if (status == 0)
 		sync_directory(name->dir_fd);
+	job->stage = owning.stage;
+	job->temporary_fd = owning.temporary_fd;
 	return status;
 }
 
