@@ -517,7 +517,7 @@ int file_op_begin(struct sp_service *service, const struct sp_caller *caller,
 		  struct sp_file_op **ret_op, struct sp_err *err)
 {
 	struct sp_init_file record = wish->record;
-	struct sandbox_link *link;
+	struct sandbox_link *link = NULL;
 	struct sp_file_op *op;
 	int ends[2];
 	int status = wish->path ? check_path(wish->path, err) : 0;
