@@ -21,6 +21,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,7 +160,7 @@ static void write_disposition(const char *path, char *out, size_t size)
 	char encoded[DISPOSITION_MAX / 2 - 64];
 
 	if (is_quotable(name)) {
-		(void)snprintf(out, size, "attachment; filename=\"%s\"", name);
+		(void)snprintf(out, size, "attachment; filename=\"%.*s\"", NAME_MAX, name);
 		return;
 	}
 	percent_encode(name, encoded, sizeof(encoded));
