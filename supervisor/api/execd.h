@@ -78,8 +78,8 @@ void sp_execd_place_done(struct sp_execd_place *place);
 
 /* What an exec's end is called. */
 struct sp_execd_outcome {
-	int exit_code;  /* -1: it has none */
-	char text[128]; /* "exit status 7", "signal: killed"; "" for 0 */
+	int exit_code;                 /* -1: it has none */
+	char text[SP_ERR_MESSAGE_MAX]; /* "exit status 7", "signal: killed"; "" for 0 */
 };
 
 void sp_execd_outcome(const struct sp_exec_result *result, struct sp_execd_outcome *ret);
@@ -95,8 +95,11 @@ void sp_execd_fail_with(struct sp_events *events, const struct sp_execd_outcome 
 struct sp_shell {
 	struct sp_execd *execd;
 	struct sp_exec_spec spec; /* but for argv; what it borrows must live until started */
-	const char *bash_script;  /* NULL: the text itself. Else it … */
-	const char *sh_script;    /* … finds the text in $1 … $10, in pieces; $0 is the shell */
+	/* NULL: the text is the program. Else this is, which finds the text in $2 … $11, in pieces,
+	 * and what it has to do with which shell in $1. */
+	const char *script;
+	const char *bash_setup;
+	const char *sh_setup;
 	const struct sp_exec_events *events;
 	void *arg;
 

@@ -14,7 +14,7 @@
 
 /* ---- ends ---- */
 
-#define NUMBER_MAX 16
+#define NUMBER_MAX 24
 
 /* As Go names them, which is what clients have seen so far. */
 static const char *signal_name(int number, char text[NUMBER_MAX])
@@ -184,16 +184,17 @@ static const struct sp_exec_events shell_events = {
 static size_t fill_argv(const struct sp_shell *shell, const char **argv)
 {
 	static const char join[] = "__sp_text=$1$2$3$4$5$6$7$8$9${10}; set --; eval \"$__sp_text\"";
-	const char *script = shell->is_sh ? shell->sh_script : shell->bash_script;
 	const char *name = shell->is_sh ? "sh" : "bash";
 	size_t argc = 0;
 
-	if (!script && shell->pieces[1])
-		script = join;
 	argv[argc++] = name;
 	argv[argc++] = "-c";
-	if (script) {
-		argv[argc++] = script;
+	if (shell->script) {
+		argv[argc++] = shell->script;
+		argv[argc++] = name;
+		argv[argc++] = shell->is_sh ? shell->sh_setup : shell->bash_setup;
+	} else if (shell->pieces[1]) {
+		argv[argc++] = join;
 		argv[argc++] = name;
 	}
 	for (size_t i = 0; shell->pieces[i]; i++)
@@ -204,7 +205,7 @@ static size_t fill_argv(const struct sp_shell *shell, const char **argv)
 static int start(struct sp_shell *shell, struct sp_err *err)
 {
 	struct sp_caller caller = sp_os_caller(shell->execd->os);
-	const char *argv[SP_SHELL_PIECES_MAX + 4];
+	const char *argv[SP_SHELL_PIECES_MAX + 5];
 
 	shell->spec.argv = argv;
 	shell->spec.argc = fill_argv(shell, argv);

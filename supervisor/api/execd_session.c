@@ -29,6 +29,13 @@
 #define DAY_MS      (24 * 3600 * SP_MS_PER_S)
 #define CAPTURE_MAX (SP_EXECD_STATE_MAX + 64u * 1024)
 
+/* One line, so that messages count the lines of the code. The descriptors that the code must not
+ * have are put aside by the shell where no child inherits them, and are back after it, however it
+ * ends. A trap of the code's own comes last. */
+static const char script[] =
+	"__sp_text=$2$3$4$5$6$7$8$9${10}${11}; eval \"$1\"; eval \"$__sp_text\" 2>&1; "
+	"__sp_keep $? \"$@\"; exec 2>&1; exit \"$__sp_status\"";
+
 struct run {
 	struct sp_list link; /* in session->runs */
 	struct sp_session *session;
@@ -319,8 +326,9 @@ static struct run *run_new(struct sp_session *session, const char *text, int64_t
 	sp_buf_init(&run->state, CAPTURE_MAX);
 	run->shell = (struct sp_shell){
 		.execd = session->execd,
-		.bash_script = sp_session_bash,
-		.sh_script = sp_session_sh,
+		.script = script,
+		.bash_setup = sp_session_bash,
+		.sh_setup = sp_session_sh,
 		.events = &exec_events,
 		.arg = run,
 		.spec = {.uid = -1,

@@ -1,7 +1,6 @@
-# One run of a shell session, see execd_session.c: the code in $1 … $10, what the run before left on
-# stdin. The code has /dev/null as its stdin and our stdout for both of its outputs; what it leaves
-# goes to our stderr, between two NULs.
-__sp_text=$1$2$3$4$5$6$7$8$9${10}
+# What one run of a shell session does before its code, which is in __sp_text; the line behind that is
+# in execd_session.c. On stdin is what the run before left; what this one leaves goes to stderr,
+# between two NULs.
 set --
 # So that a signal takes the way of an exit.
 trap 'exit 129' HUP
@@ -47,10 +46,3 @@ __sp_keep() {
 	__sp_keep() { :; }
 }
 trap '__sp_keep $? "$@"' EXIT
-# Its own descriptors are put aside where no child inherits them, and are back after it, however it
-# ends.
-eval "$__sp_text" 2>&1
-__sp_keep $? "$@"
-# A trap of the code's own still comes.
-exec 2>&1
-exit "$__sp_status"

@@ -1,6 +1,5 @@
 # The same as session.bash for a shell that only knows POSIX: variables, directory, aliases and umask
 # are kept, functions and options are not.
-__sp_text=$1$2$3$4$5$6$7$8$9${10}
 set --
 trap 'exit 129' HUP
 trap 'exit 130' INT
@@ -24,7 +23,3 @@ __sp_keep() {
 	} >&2 2>/dev/null
 }
 trap '__sp_keep $?' EXIT
-eval "$__sp_text" 2>&1
-__sp_keep $?
-exec 2>&1
-exit "$__sp_status"
