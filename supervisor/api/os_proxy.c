@@ -616,7 +616,7 @@ static int prepare(struct sp_request *request, struct proxy **ret_proxy, struct 
 static int start(struct sp_request *request, struct proxy **ret_proxy, struct sp_err *err)
 {
 	struct sp_file_place place = {.sandbox = request->os->id, .uid = -1, .gid = -1};
-	struct proxy *proxy;
+	struct proxy *proxy = NULL;
 	int status;
 
 	if (request->match.port == 0)
@@ -643,7 +643,7 @@ static int start(struct sp_request *request, struct proxy **ret_proxy, struct sp
 
 int sp_proxy_begin(struct sp_request *request, struct sp_err *err)
 {
-	struct proxy *proxy;
+	struct proxy *proxy = NULL;
 	int status;
 
 	if (!has_body(request) || request->match.port == 0)
