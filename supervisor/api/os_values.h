@@ -6,7 +6,7 @@
 
 #include "pool/base/err.h"
 
-#define SP_OS_TIME_MAX  40u
+#define SP_OS_TIME_MAX  80u
 #define SP_OS_IMAGE_MAX 512u /* bytes of an image's name */
 
 /* Kubernetes quantities. "500m", "0.5" → 500 thousandths of a core. INVALID_ARGUMENT. */
