@@ -104,6 +104,13 @@ def wait_until(condition, timeout=10.0, what="condition", interval=0.01):
         time.sleep(interval)
 
 
+def free_port():
+    """Of loopback; nobody holds it until somebody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
 # ---- what a host holds ----------------------------------------------------------------------
 
 
