@@ -9,7 +9,6 @@
 
 #include "pool/base/clock.h"
 #include "supervisor/api/json_body.h"
-#include "supervisor/api/os_values.h"
 #include "supervisor/api/query.h"
 
 #include <errno.h>
@@ -52,12 +51,11 @@ void sp_handle_os_metadata(struct sp_request *request)
 
 static void reply_end(struct sp_request *request)
 {
-	const struct sp_os_sandbox *os = request->os;
 	char text[SP_OS_TIME_MAX];
 	struct sp_json_out out;
 	struct sp_buf body;
 
-	sp_os_format_time(sp_clock_wall_ms() + (os->expires_ms - sp_clock_boot_ms()), text);
+	sp_os_time_text(request->os, request->os->expires_ms, text);
 	sp_buf_init(&body, SP_API_RESPONSE_MAX);
 	sp_json_out_init(&out, &body);
 	sp_json_open(&out, NULL, '{');

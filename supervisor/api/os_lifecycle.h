@@ -6,12 +6,15 @@
 
 #include "supervisor/api/api_private.h"
 #include "supervisor/api/os_body.h"
+#include "supervisor/api/os_values.h"
 
+/* A time of it (BOOTTIME) for people: the same text each time, unless the wall clock is set. */
+void sp_os_time_text(struct sp_os_sandbox *os, int64_t boot_ms, char text[SP_OS_TIME_MAX]);
 /* The object of one sandbox, as an element or alone. */
-void sp_os_sandbox_write(struct sp_json_out *out, const struct sp_os_sandbox *os, bool with_image);
+void sp_os_sandbox_write(struct sp_json_out *out, struct sp_os_sandbox *os, bool with_image);
 /* It as the answer. */
-void sp_os_reply_sandbox(struct sp_request *request, unsigned int status,
-			 const struct sp_os_sandbox *os, bool with_image);
+void sp_os_reply_sandbox(struct sp_request *request, unsigned int status, struct sp_os_sandbox *os,
+			 bool with_image);
 void sp_os_refuse(struct sp_request *request, const struct sp_os_refusal *refusal);
 
 /* The pool that serves it, with everything that is asked for. -EINVAL with *ret_refusal. */

@@ -153,7 +153,7 @@ static void reply_list(struct sp_request *request, const struct filter *filter)
 	sp_json_open(&out, NULL, '{');
 	sp_json_open(&out, "items", '[');
 	SP_LIST_FOREACH (link, sp_os_table_list(request->api->os)) {
-		const struct sp_os_sandbox *os = SP_CONTAINER_OF(link, struct sp_os_sandbox, link);
+		struct sp_os_sandbox *os = SP_CONTAINER_OF(link, struct sp_os_sandbox, link);
 
 		if (!matches(filter, os))
 			continue;

@@ -52,11 +52,12 @@ struct sp_os_sandbox {
 	char id[SP_SANDBOX_ID_LEN + 1]; /* ours */
 	char secret[SP_SECRET_LEN + 1];
 	enum sp_os_state state;
-	int64_t created_ms;    /* both BOOTTIME */
-	int64_t transition_ms; /* of state */
-	int64_t expires_ms;    /* INT64_MAX: none */
-	int64_t lease_end_ms;  /* what the pool knows; never sooner, moved on as long as needed */
-	int64_t extend_ms;     /* every use makes it live this long from then; 0 = not */
+	int64_t wall_offset_ms; /* of the wall clock to BOOTTIME, as far as anybody is shown */
+	int64_t created_ms;     /* both BOOTTIME */
+	int64_t transition_ms;  /* of state */
+	int64_t expires_ms;     /* INT64_MAX: none */
+	int64_t lease_end_ms;   /* what the pool knows; never sooner, moved on as long as needed */
+	int64_t extend_ms;      /* every use makes it live this long from then; 0 = not */
 	char *image;
 	json_t *entrypoint; /* array of strings */
 	json_t *metadata;   /* object of strings, never NULL */

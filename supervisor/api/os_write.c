@@ -4,17 +4,30 @@
 #include "supervisor/api/os_lifecycle.h"
 
 #include "pool/base/clock.h"
-#include "supervisor/api/os_values.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void write_time(struct sp_json_out *out, const char *key, int64_t boot_ms)
+#define CLOCK_SET_MS 500
+
+void sp_os_time_text(struct sp_os_sandbox *os, int64_t boot_ms, char text[SP_OS_TIME_MAX])
+{
+	int64_t offset_ms = sp_clock_wall_ms() - sp_clock_boot_ms();
+
+	/* Two clocks are not read at once: what differs by less than that is no other time. */
+	if (offset_ms - os->wall_offset_ms > CLOCK_SET_MS ||
+	    os->wall_offset_ms - offset_ms > CLOCK_SET_MS)
+		os->wall_offset_ms = offset_ms;
+	sp_os_format_time(os->wall_offset_ms + boot_ms, text);
+}
+
+static void write_time(struct sp_json_out *out, const char *key, struct sp_os_sandbox *os,
+		       int64_t boot_ms)
 {
 	char text[SP_OS_TIME_MAX];
 
-	sp_os_format_time(sp_clock_wall_ms() + (boot_ms - sp_clock_boot_ms()), text);
+	sp_os_time_text(os, boot_ms, text);
 	sp_json_text(out, key, text);
 }
 
@@ -31,7 +44,7 @@ static void write_value(struct sp_json_out *out, const char *key, const json_t *
 	free(text);
 }
 
-void sp_os_sandbox_write(struct sp_json_out *out, const struct sp_os_sandbox *os, bool with_image)
+void sp_os_sandbox_write(struct sp_json_out *out, struct sp_os_sandbox *os, bool with_image)
 {
 	sp_json_open(out, NULL, '{');
 	sp_json_text(out, "id", os->uuid);
@@ -42,7 +55,7 @@ void sp_os_sandbox_write(struct sp_json_out *out, const struct sp_os_sandbox *os
 	}
 	sp_json_open(out, "status", '{');
 	sp_json_text(out, "state", sp_os_state_name(os->state));
-	write_time(out, "lastTransitionAt", os->transition_ms);
+	write_time(out, "lastTransitionAt", os, os->transition_ms);
 	sp_json_close(out, '}');
 	if (os->metadata)
 		write_value(out, "metadata", os->metadata);
@@ -51,8 +64,8 @@ void sp_os_sandbox_write(struct sp_json_out *out, const struct sp_os_sandbox *os
 	if (os->platform)
 		write_value(out, "platform", os->platform);
 	if (os->expires_ms != INT64_MAX)
-		write_time(out, "expiresAt", os->expires_ms);
-	write_time(out, "createdAt", os->created_ms);
+		write_time(out, "expiresAt", os, os->expires_ms);
+	write_time(out, "createdAt", os, os->created_ms);
 	if (os->entrypoint) {
 		write_value(out, "entrypoint", os->entrypoint);
 	} else {
@@ -62,8 +75,8 @@ void sp_os_sandbox_write(struct sp_json_out *out, const struct sp_os_sandbox *os
 	sp_json_close(out, '}');
 }
 
-void sp_os_reply_sandbox(struct sp_request *request, unsigned int status,
-			 const struct sp_os_sandbox *os, bool with_image)
+void sp_os_reply_sandbox(struct sp_request *request, unsigned int status, struct sp_os_sandbox *os,
+			 bool with_image)
 {
 	struct sp_err err = {0};
 	struct sp_json_out out;

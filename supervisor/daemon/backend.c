@@ -31,10 +31,21 @@ static void on_ending_deferred(struct sp_deferred *deferred)
 {
 	struct sandbox_link *link = SP_CONTAINER_OF(deferred, struct sandbox_link, ending);
 	struct sp_service *service = link->service;
-	enum sp_end_reason reason = link->sandbox ? link->sandbox->end_reason : SP_END_DIED;
 
 	if (service->on_end)
-		service->on_end(service->on_end_arg, link->id, reason);
+		service->on_end(service->on_end_arg, link->id, link->end_reason);
+	sandbox_free_when_done(link);
+}
+
+void sandbox_tell_end(struct sandbox_link *link)
+{
+	const struct sp_sandbox *sandbox = link->sandbox;
+
+	if (!sandbox || sandbox->lease_id[0] == '\0' || link->told_ended)
+		return;
+	link->told_ended = true;
+	link->end_reason = sandbox->end_reason;
+	sp_defer(&link->service->deferred, &link->ending);
 }
 
 static void on_release_deferred(struct sp_deferred *deferred)
@@ -205,10 +216,7 @@ static void backend_kill(void *arg, struct sp_sandbox *sandbox)
 	if (!link)
 		return;
 	link->policy_waits = false;
-	if (sandbox->lease_id[0] != '\0' && !link->told_ended) {
-		link->told_ended = true;
-		sp_defer(&link->service->deferred, &link->ending);
-	}
+	sandbox_tell_end(link);
 	switch (link->state) {
 	case LINK_ASKED:
 		link->kill_wanted = true;
@@ -237,6 +245,7 @@ static void backend_forget(void *arg, struct sp_sandbox *sandbox)
 	if (!link)
 		return;
 	tomb_add(link->service, sandbox);
+	sandbox_tell_end(link);
 	sandbox->backend_data = NULL;
 	link->sandbox = NULL;
 	link->policy_waits = false;

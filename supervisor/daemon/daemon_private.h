@@ -91,7 +91,8 @@ struct sandbox_link {
 	bool kill_wanted;  /* asked for before there was a slot */
 	bool dead;         /* its pidfd said so */
 	bool frozen;       /* from the request to freeze it until it goes on */
-	bool told_ended;   /* the watcher of ends was */
+	bool told_ended;   /* the watcher of ends was, or will be in this turn … */
+	enum sp_end_reason end_reason; /* … and why it ended */
 	bool attached;     /* the handles below are open */
 	bool direct;
 	uint32_t workload_uid;
@@ -372,6 +373,8 @@ int sandbox_send(struct sandbox_link *link, const void *record, size_t len, cons
 /* The kernel says it is dead, or it broke the protocol: execs end, the policy hears of it. */
 void sandbox_lost(struct sandbox_link *link, const char *why);
 void sandbox_free_when_done(struct sandbox_link *link);
+/* A lease's sandbox begins to end: say so once, outside of the policy's calls. */
+void sandbox_tell_end(struct sandbox_link *link);
 bool sandbox_usable(const struct sandbox_link *link);
 uint32_t sandbox_host_pid(struct sandbox_link *link);
 /* Claim it, and check that something can be started in it now. exec.c */

@@ -94,6 +94,7 @@ static void tell_policy_died(struct sandbox_link *link)
 		sandbox_create_failed(link, "init", -ECHILD, "");
 	} else if (sandbox->state == SP_SANDBOX_IDLE || sandbox->state == SP_SANDBOX_LEASED) {
 		sp_pool_died(link->pool->policy, sandbox, sp_clock_boot_ms());
+		sandbox_tell_end(link);
 		daemon_pool_touch(link->pool);
 	}
 }
@@ -418,10 +419,10 @@ void sandbox_free_when_done(struct sandbox_link *link)
 {
 	struct sp_service *service = link->service;
 
-	if (link->sandbox || link->open_handles > 0 || link->state != LINK_GONE)
+	if (link->sandbox || link->open_handles > 0 || link->state != LINK_GONE ||
+	    !sp_list_empty(&link->ending.link))
 		return;
 	sp_deferred_cancel(&link->gone);
-	sp_deferred_cancel(&link->ending);
 	sp_deferred_cancel(&link->release);
 	sp_deferred_cancel(&link->tidy);
 	sp_list_remove(&link->link);
