@@ -115,14 +115,14 @@ static void put_escaped(struct sp_json_out *out, const unsigned char *at, size_t
 	}
 }
 
-/* Keys are ours: literals, pool names, reasons; nothing in them needs an escape. */
+/* Most keys are ours; paths of files and labels of sandboxes are anybody's. */
 static void begin_value(struct sp_json_out *out, const char *key)
 {
 	if (out->comma)
 		put_text(out, ",");
 	if (key) {
 		put_text(out, "\"");
-		put_text(out, key);
+		put_escaped(out, (const unsigned char *)key, strlen(key));
 		put_text(out, "\":");
 	}
 	out->comma = true;

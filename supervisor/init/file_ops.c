@@ -78,6 +78,7 @@ int file_mkdir(struct file_job *job)
 
 int file_remove(struct file_job *job)
 {
+	struct sp_init_file_info info;
 	struct file_name name;
 	int status = file_parent(job, job->path, false, &name);
 
@@ -88,6 +89,9 @@ int file_remove(struct file_job *job)
 	} else {
 		status = (int)RAW3(SYS_unlinkat, name.dir_fd, name.name, 0);
 	}
+	/* A read-only mount says that it is one before it looks at the name. */
+	if (status == -EROFS && file_info(name.dir_fd, name.name, &info) == -ENOENT)
+		status = -ENOENT;
 	sp_fd_close(&name.dir_fd);
 	return status;
 }
