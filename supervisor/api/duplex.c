@@ -5,7 +5,9 @@
  * not read is the only sign that it left, so it is watched for always, and ends the socket once no
  * bytes are left to read. A socket into a sandbox is left alone while its owner holds it: what its
  * peer sent before it closed is still to come, also after it refused to be written to: a server
- * may answer and close before it has read all of a request.
+ * may answer and close before it has read all of a request. Its close resets the connection,
+ * because the maker of a socket decides how long another close(2) may take; so what was written to
+ * it is only sure to arrive if it is drained, which waits for the peer's own close.
  *
  * Bytes are queued and written once per turn of the loop (api.c's check handle), so what came in
  * one turn leaves in one system call. With TLS a client's descriptor is one end of a socket pair
@@ -76,6 +78,8 @@ static void update_poll(struct sp_duplex *duplex)
 	if (duplex->state == SP_DUPLEX_OPEN && !duplex->held && !duplex->ended &&
 	    sp_duplex_queued(duplex) <= SP_DUPLEX_READ_STOP)
 		events |= UV_READABLE;
+	if (duplex->shut)
+		events |= UV_READABLE;
 	if (events == duplex->poll_events)
 		return;
 	duplex->poll_events = events;
@@ -128,6 +132,14 @@ static void write_failed(struct sp_duplex *duplex)
 	duplex->out_sent = 0;
 }
 
+static void all_drained(struct sp_duplex *duplex)
+{
+	if (duplex->mhd || duplex->deaf || duplex->ended || shutdown(duplex->fd, SHUT_WR) < 0)
+		sp_duplex_close(duplex);
+	else
+		duplex->shut = true;
+}
+
 /* What the socket takes. */
 static void flush(struct sp_duplex *duplex)
 {
@@ -148,10 +160,8 @@ static void flush(struct sp_duplex *duplex)
 	if (duplex->state == SP_DUPLEX_CLOSED)
 		return;
 	forget_sent(duplex);
-	if (duplex->state == SP_DUPLEX_DRAINING && sp_duplex_queued(duplex) == 0) {
-		sp_duplex_close(duplex);
-		return;
-	}
+	if (duplex->state == SP_DUPLEX_DRAINING && sp_duplex_queued(duplex) == 0 && !duplex->shut)
+		all_drained(duplex);
 	update_poll(duplex);
 	if (duplex->state == SP_DUPLEX_CLOSED || !duplex->full ||
 	    sp_duplex_queued(duplex) > SP_DUPLEX_RESUME)
@@ -222,6 +232,19 @@ static void read_input(struct sp_duplex *duplex)
 	}
 }
 
+/* What a peer sends that is waited for is of no use. */
+static void drop_input(struct sp_duplex *duplex)
+{
+	char dropped[4096];
+	ssize_t got;
+
+	do {
+		got = recv(duplex->fd, dropped, sizeof(dropped), MSG_DONTWAIT);
+	} while (got < 0 && errno == EINTR);
+	if (got == 0 || (got < 0 && errno != EAGAIN))
+		sp_duplex_close(duplex);
+}
+
 void sp_duplex_hold(struct sp_duplex *duplex, bool hold)
 {
 	if (duplex->held == hold || duplex->state == SP_DUPLEX_CLOSED)
@@ -244,6 +267,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		flush(duplex);
 	if (duplex->state == SP_DUPLEX_OPEN && events & UV_READABLE && !duplex->held)
 		read_input(duplex);
+	else if (duplex->shut && events & UV_READABLE && duplex->state == SP_DUPLEX_DRAINING)
+		drop_input(duplex);
 	else if (events & UV_DISCONNECT)
 		sp_duplex_close(duplex);
 	update_poll(duplex);

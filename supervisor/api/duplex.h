@@ -3,8 +3,8 @@
  * one that leads into a sandbox. What travels on it is the owner's business.
  *
  *	UPGRADING ── 101 was written ──► OPEN
- *	OPEN ── sp_duplex_drain() ──► DRAINING: writes what is queued, reads nothing
- *	DRAINING ── all was written, SP_DUPLEX_DRAIN_MS passed ──► CLOSED
+ *	OPEN ── sp_duplex_drain() ──► DRAINING: writes what is queued, wants no more
+ *	DRAINING ── all was written (and a peer inside has closed), SP_DUPLEX_DRAIN_MS ──► CLOSED
  *	any ── sp_duplex_close(), an error of the socket, the end of the api ──► CLOSED
  *
  * The owner embeds it and keeps the memory until `freed`. No event comes from within a call of the
@@ -60,6 +60,7 @@ struct sp_duplex {
 	bool full;
 	bool ended;
 	bool deaf; /* takes no bytes any more; what is written goes nowhere */
+	bool shut; /* DRAINING: told the peer that all was sent */
 	int64_t drain_until_ms;
 	struct sp_buf in;
 	struct sp_buf out;

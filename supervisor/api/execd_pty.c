@@ -303,7 +303,7 @@ static int read_body(struct sp_request *request, struct sp_pty *pty, struct sp_e
 	json_t *root = NULL;
 	int status = sp_execd_place_env(&pty->place, request->os, NULL, err);
 
-	if (status == 0)
+	if (status == 0 && request->body.len > 0)
 		status = sp_body_parse_loose(sp_buf_text(&request->body), request->body.len, &root,
 					     err);
 	if (status == 0 && root)

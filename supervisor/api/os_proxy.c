@@ -156,7 +156,7 @@ static void end_answer(struct proxy *proxy, bool whole)
 		sp_answer_stream_end(stream);
 	else
 		sp_answer_stream_abort(stream);
-	sp_duplex_close(&proxy->upstream);
+	sp_duplex_drain(&proxy->upstream);
 	piece_gone(proxy);
 }
 

@@ -102,7 +102,11 @@ static size_t header_size(const struct sp_ws_reader *reader)
 	if (reader->header_len < 2)
 		return 2;
 	length = reader->header[1] & LENGTH;
-	return 2 + (length == LENGTH_64 ? 8u : length == LENGTH_16 ? 2u : 0u) + MASK_SIZE;
+	return 2 +
+	       (length == LENGTH_64   ? 8u
+		: length == LENGTH_16 ? 2u
+				      : 0u) +
+	       (reader->header[1] & MASK ? MASK_SIZE : 0);
 }
 
 static uint64_t big_endian(const uint8_t *at, size_t size)

@@ -360,7 +360,7 @@ class Answers(ProxyCase):
         broken = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n"
         sock = self.open("/raw?" + broken.hex())
         data = receive_all(sock)
-        self.assertIn(b"half", data)
+        self.assertTrue(data.startswith(b"HTTP/1.1 200 "), data)
         self.assertFalse(data.endswith(b"0\r\n\r\n"), data)
 
     def test_events_come_as_they_are_sent_ee38bb49(self):

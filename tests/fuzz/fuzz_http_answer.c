@@ -83,7 +83,10 @@ static struct outcome read_all(uint8_t flags, const char *data, size_t size, siz
 		       answer.state == SP_HTTP_SWITCHED;
 	}
 	outcome.end = answer.state == SP_HTTP_DONE;
-	if (outcome.status == 0)
+	/* How much was looked at before an error depends on the cuts. */
+	if (outcome.status < 0)
+		outcome.used = 0;
+	else
 		outcome.status = sp_http_answer_eof(&answer);
 	if (outcome.head && answer.length >= 0)
 		require(outcome.body <= (uint64_t)answer.length);

@@ -77,7 +77,10 @@ static struct outcome read_cut(const char *text, size_t len, size_t step)
 		if (used < piece)
 			break;
 	}
-	if (outcome.status == 0)
+	/* How much was looked at before an error depends on the cuts. */
+	if (outcome.status < 0)
+		outcome.used = 0;
+	else
 		outcome.status = sp_http_answer_eof(&answer);
 	sp_http_answer_done(&answer);
 	return outcome;

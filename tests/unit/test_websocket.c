@@ -201,9 +201,10 @@ Test(websocket, reserved_bits_are_refused)
 
 Test(websocket, unmasked_frames_are_refused)
 {
-	static const uint8_t data[] = {0x82, 0x00, 0, 0, 0, 0};
+	static const uint8_t data[] = {0x82, 0x02, 0, 0, 0, 0};
 
 	cr_assert(read_stream(data, sizeof(data), sizeof(data)).status == -EPROTO);
+	cr_assert(read_stream(data, 2, 1).status == -EPROTO, "at once");
 }
 
 Test(websocket, fragments_come_in_order)
