@@ -451,9 +451,13 @@ class Ends(OsCase):
 
     def test_died(self):
         box = self.create()
-        for pid in self.daemon.inits():
+        inits = self.daemon.inits()
+        for pid in inits:
             os.kill(pid, 9)
         self.assert_gone(box, 10)
+        # The idle ones too take their time to die: nobody is to be given one of them.
+        wait_until(lambda: not set(inits) & set(self.daemon.inits()), 10, "all are dead")
+        self.daemon.wait_settled()
 
     def test_released_through_our_own_api(self):
         box = self.create()

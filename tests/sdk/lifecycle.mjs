@@ -174,7 +174,6 @@ test("A-042 a paused sandbox is unhealthy and goes on where it stood", async () 
     const run = await resumed.commands.run("cat /tmp/state");
     assert.equal(run.logs.stdout[0].text, "before");
     await assert.rejects(manager.resumeSandbox(paused.id), (error) => error.statusCode === 409);
-    await resumed.close();
   });
 });
 
