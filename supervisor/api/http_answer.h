@@ -13,7 +13,8 @@
 
 #include "pool/base/buf.h"
 
-#define SP_HTTP_ANSWER_HEAD_MAX    (32u * 1024) /* status line and headers */
+/* Status line and headers: beside the largest request's it fits SP_API_CONNECTION_MEMORY. */
+#define SP_HTTP_ANSWER_HEAD_MAX    (12u * 1024)
 #define SP_HTTP_ANSWER_HEADERS_MAX 100u
 #define SP_HTTP_ANSWER_INTERIM_MAX 8u
 #define SP_HTTP_ANSWER_LINE_MAX    256u        /* of a chunk's size, with extensions */

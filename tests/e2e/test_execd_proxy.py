@@ -15,6 +15,7 @@ from execd_case import ExecdCase, receive_all, receive_head  # noqa: E402
 from sandpool_test import main, wait_until  # noqa: E402
 
 PORT = 8080
+HEAD_MAX = 12 * 1024
 
 # Runs inside. Paths say what it does; the state is on /state.
 SERVER = r'''
@@ -87,6 +88,9 @@ def serve(sock):
         for _ in body_of(sock, lines, rest):
             pass
         sock.sendall(bytes.fromhex(argument))
+    elif word == "head":
+        start = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Pad: "
+        sock.sendall(start + b"x" * (int(argument) - len(start) - 4) + b"\r\n\r\nhi")
     elif word == "drip":
         sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
                      b"Content-Type: text/event-stream\r\n\r\n")
@@ -343,6 +347,14 @@ class Answers(ProxyCase):
                      "HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n", "HTTP/9 200"):
             with self.subTest(text):
                 self.assertEqual(self.raw(text).status, 502)
+
+    def test_the_longest_head_is_passed_on_and_one_byte_more_refused(self):
+        """Also beside the largest request that is served."""
+        large = {f"X-Pad-{number}": "y" * 240 for number in range(55)}
+        for headers in ({}, large):
+            response = self.get(f"/head?{HEAD_MAX}", headers=headers)
+            self.assertEqual((response.status, response.body), (200, b"hi"))
+            self.assertEqual(self.get(f"/head?{HEAD_MAX + 1}", headers=headers).status, 502)
 
     def test_chunks_are_taken_apart(self):
         response = self.raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

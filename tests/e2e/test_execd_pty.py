@@ -1,6 +1,7 @@
 """Terminals of execd: sessions, frames, replay, takeover, pipes, and the WebSocket rules on the wire.
 Names end in the commit of the reference's bug that they are about."""
 
+import hashlib
 import os
 import struct
 import sys
@@ -228,12 +229,26 @@ class Terminal(PtyCase):
 
     def test_much_stdin_is_exact(self):
         data = b"".join(b"%07d\n" % number for number in range(200_000))
-        session = self.session(command="exec md5sum")
-        with self.open(session, "?pty=0", mode="pipe") as client:
-            for at in range(0, len(data), MESSAGE_MAX - 1):
-                client.stdin(data[at:at + MESSAGE_MAX - 1])
-            client.json(type="ping")
-            self.assertEqual(client.receive_json(), {"type": "pong"})
+        session = self.session(command=f"head -c {len(data)} | md5sum")
+        client = self.open(session, "?pty=0", mode="pipe")
+        for at in range(0, len(data), MESSAGE_MAX - 1):
+            client.stdin(data[at:at + MESSAGE_MAX - 1])
+        self.assertEqual(client.receive_json(), {"type": "exit", "exit_code": 0})
+        self.assertEqual(client.output.split()[0].decode(), hashlib.md5(data).hexdigest())
+
+    def test_stdin_that_nobody_reads(self):
+        """It stops the client, and the shell's end is told all the same."""
+        session = self.session(command="sleep 1.5; exit 9")
+        client = self.open(session, "?pty=0", mode="pipe")
+        client.sock.settimeout(0.5)
+        sent = 0
+        with self.assertRaises(TimeoutError):
+            while True:
+                client.stdin(bytes(100_000))
+                sent += 100_000
+        self.assertLess(sent, 64_000_000)
+        client.sock.settimeout(10 * t.SLOW_FACTOR)
+        self.assertEqual(client.receive_json(), {"type": "exit", "exit_code": 9})
 
     def test_no_default_time_limit_b163(self):
         """The pool's default_timeout is for programs, not for sessions."""

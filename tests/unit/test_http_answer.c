@@ -288,17 +288,17 @@ Test(http_answer, longest_head_is_taken_and_one_byte_more_refused)
 
 static int judge_repeated(const char *before, const char *piece, size_t times, const char *after)
 {
-	size_t len = strlen(before) + times * strlen(piece) + strlen(after);
-	char *text = malloc(len + 1);
-	char *at = stpcpy(text, before);
+	struct sp_buf text;
 	int status;
 
+	sp_buf_init(&text, 1 << 20);
+	cr_assert(sp_buf_append(&text, before, strlen(before)) == 0);
 	for (size_t i = 0; i < times; i++)
-		at = stpcpy(at, piece);
-	(void)stpcpy(at, after);
-	status = read_cut(text, len, len).status;
-	cr_assert(read_cut(text, len, 1).status == status);
-	free(text);
+		cr_assert(sp_buf_append(&text, piece, strlen(piece)) == 0);
+	cr_assert(sp_buf_append(&text, after, strlen(after)) == 0);
+	status = read_cut(text.data, text.len, text.len).status;
+	cr_assert(read_cut(text.data, text.len, 1).status == status);
+	sp_buf_done(&text);
 	return status;
 }
 
