@@ -231,6 +231,24 @@ static int serve(struct file_job *job, struct sp_init_file_info *info, int *ret_
 	return -ENOSYS;
 }
 
+/* Those that have told or taken something cannot begin again. */
+static bool can_be_repeated(const struct file_job *job)
+{
+	return job->request->kind != SP_INIT_FILE_LIST && job->request->kind != SP_INIT_FILE_WRITE;
+}
+
+static int serve_owner(struct file_job *job, struct sp_init_file_info *info, int *ret_fd)
+{
+	int status = serve(job, info, ret_fd);
+
+	if (status != -EACCES || !can_be_repeated(job) || !file_open_closed(job))
+		return status;
+	job->stage = "path";
+	status = serve(job, info, ret_fd);
+	file_close_opened();
+	return status;
+}
+
 /* What a helper that died may have left. */
 static void sweep(struct file_job *job)
 {
@@ -273,7 +291,7 @@ void init_file_helper(struct init *init, const struct sp_init_file *request, int
 	}
 	if (status == 0) {
 		job.stage = "path";
-		status = serve(&job, &info, &fd);
+		status = serve_owner(&job, &info, &fd);
 	}
 	answer(&job, status, &info, fd);
 	_exit(0);

@@ -86,6 +86,12 @@ int file_nearest(const char *path);
 /* Remove the temporary file in every directory on the way to `path`. */
 void file_sweep(const struct file_job *job, const char *path);
 
+/* ---- file_closed.c ---- */
+
+/* Open the directories on the way that their owner, who asks, has closed. False: there are none. */
+bool file_open_closed(const struct file_job *job);
+void file_close_opened(void);
+
 /* A file to write to, in that directory: nameless where the file system can do that, so that
  * nothing is left of it if everything ends here and now. */
 int file_temporary_open(struct file_job *job, int dir_fd);
