@@ -237,6 +237,8 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
 	sp_list_init(&api->flush);
+	sp_list_init(&api->files_running);
+	sp_list_init(&api->files_waiting);
 	status = sp_os_table_new(&api->os);
 	if (status < 0)
 		(void)sp_err_set(err, status, "make the table of sandboxes");

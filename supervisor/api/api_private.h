@@ -84,6 +84,9 @@ struct sp_api {
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
 	uint64_t request_count;
 	size_t plain_bytes; /* output held for execs answered as JSON, and their answers */
+	struct sp_list files_running; /* calls that may have an operation in a sandbox, … */
+	struct sp_list files_waiting; /* … and those that wait until one of theirs is over */
+	bool files_granting;
 
 	bool closing;
 	uint32_t open_handles;

@@ -358,6 +358,7 @@ static void on_opened(void *arg, int fd, const struct sp_file_info *info, const 
 	struct sp_err fault = {0};
 
 	call->op = NULL;
+	sp_files_end_turn(call); /* from here on nothing runs in the sandbox */
 	if (!err && sp_file_reader_new(call->api, fd, on_read, download, &download->reader) < 0) {
 		(void)sp_err_set(&fault, -ENOMEM, "read '%s'", download->path);
 		err = &fault;

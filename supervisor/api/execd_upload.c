@@ -7,8 +7,8 @@
  * metadata must be there before it, which is how every client sends them. At most one file is
  * under way:
  *
- *	file part → [commit of the one before] → [accounts] → [is it new?] → open → data … → whole
- *	end of the body → commit of the last one → answer
+ *	file part → [commit of the one before] → [its turn] → [accounts] → [is it new?] → open →
+ *data end of the body → commit of the last one → answer
  *
  * A file becomes visible when the part behind it, or the end of the body, has shown that it is
  * whole; until then its cancel leaves nothing. While one of the steps in brackets is under way, or
@@ -59,6 +59,7 @@ struct upload {
 	bool unmatched; /* a file came before its metadata */
 
 	struct sp_files_ids ids;     /* of the file that is being opened */
+	char path[SP_FILE_PATH_MAX]; /* of a raw one */
 	struct sp_file_write *write; /* open: under way, or whole and not committed */
 	bool busy;                   /* a step is under way */
 	bool full;                   /* the write takes no more */
@@ -164,7 +165,7 @@ static void upload_start(struct sp_files_call *call)
 		return;
 	if (upload->fault.status < 0)
 		reply_fault(upload, MHD_HTTP_BAD_REQUEST, upload->code, &upload->fault);
-	else
+	else if (upload->write) /* else it waits for its turn */
 		commit(upload);
 }
 
@@ -294,16 +295,25 @@ static void choose_mode(struct sp_files_call *call)
 	}
 }
 
+static void find_accounts(struct sp_files_call *call)
+{
+	struct upload *upload = SP_CONTAINER_OF(call, struct upload, call);
+	struct sp_files_permission permission = permission_of(current(upload));
+
+	if (sp_files_permission_needs_accounts(&permission))
+		sp_files_load_accounts(call, choose_mode);
+	else
+		choose_mode(call);
+}
+
 /* Nothing of the file before is under way. */
 static void begin_file(struct upload *upload)
 {
-	struct sp_files_permission permission = permission_of(current(upload));
-
 	upload->busy = true;
-	if (sp_files_permission_needs_accounts(&permission))
-		sp_files_load_accounts(&upload->call, choose_mode);
+	if (sp_list_empty(&upload->call.turn))
+		sp_files_take_turn(&upload->call, find_accounts);
 	else
-		choose_mode(&upload->call);
+		find_accounts(&upload->call);
 }
 
 static void file_part(struct upload *upload)
@@ -481,6 +491,8 @@ static size_t upload_data(struct sp_request *request, const char *data, size_t l
 
 	if (upload->broken.status < 0)
 		return len;
+	if (upload->raw && upload->busy)
+		return 0;
 	if (upload->raw)
 		return upload->fault.status < 0 ? len : write_some(upload, data, len);
 	used = sp_multipart_feed(&upload->multipart, data, len, &err);
@@ -540,28 +552,52 @@ static int read_mode(struct sp_request *request, struct sp_files_call *call,
 	return status < 0 ? status : sp_files_permission_resolve(call, &permission, ids, err);
 }
 
+/* Its turn has come: perhaps at once, perhaps when the body is over. */
+static void open_raw(struct sp_files_call *call)
+{
+	struct upload *upload = SP_CONTAINER_OF(call, struct upload, call);
+	struct sp_err err = {0};
+
+	if (open_write(upload, upload->path, &upload->ids, &err) < 0)
+		fail(upload, NULL, &err);
+	go_on(upload);
+	if (upload->ended)
+		upload_start(call);
+}
+
+static int read_put(struct upload *upload, struct sp_err *err)
+{
+	struct sp_request *request = upload->call.request;
+	char *text = NULL;
+	int status = sp_query_text(request, "path", &text, err);
+
+	if (status == 0)
+		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				     "missing query parameter 'path'");
+	if (status > 0)
+		status = sp_files_path(request, text, upload->path, err);
+	if (status == 0)
+		status = read_mode(request, &upload->call, &upload->ids, err);
+	free(text);
+	return status;
+}
+
 int sp_begin_files_put(struct sp_request *request, struct sp_err *err)
 {
 	struct upload *upload = upload_new(request, err);
-	char path[SP_FILE_PATH_MAX];
-	struct sp_files_ids ids;
-	char *text = NULL;
 	int status;
 
 	if (!upload)
 		return err->status;
 	upload->raw = true;
-	status = sp_query_text(request, "path", &text, err);
-	if (status == 0)
-		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				     "missing query parameter 'path'");
-	if (status > 0)
-		status = sp_files_path(request, text, path, err);
-	if (status == 0)
-		status = read_mode(request, &upload->call, &ids, err);
-	if (status == 0)
-		status = open_write(upload, path, &ids, err);
-	free(text);
+	status = read_put(upload, err);
+	if (status == 0) {
+		upload->busy = true;
+		sp_files_take_turn(&upload->call, open_raw);
+		status = upload->fault.status;
+	}
+	if (upload->fault.status < 0)
+		*err = upload->fault;
 	if (status < 0)
 		upload_release(&upload->call);
 	else

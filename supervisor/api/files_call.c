@@ -34,6 +34,7 @@ void sp_files_call_init(struct sp_files_call *call, struct sp_request *request,
 		.uid = -1,
 		.gid = -1,
 	};
+	sp_list_init(&call->turn);
 	sp_buf_init(&call->text, SP_ACCOUNTS_SIZE_MAX);
 	sp_buf_init(&call->body, SP_API_RESPONSE_MAX);
 	sp_json_out_init(&call->out, &call->body);
@@ -49,6 +50,75 @@ void sp_files_call_done(struct sp_files_call *call)
 	sp_buf_done(&call->text);
 	sp_buf_done(&call->body);
 	call->api->plain_bytes -= call->charged;
+	sp_files_end_turn(call);
+}
+
+/* ---- turns ---- */
+
+static bool same_sandbox(const struct sp_files_call *one, const struct sp_files_call *other)
+{
+	return strcmp(one->place.sandbox, other->place.sandbox) == 0;
+}
+
+static bool has_room(const struct sp_files_call *call)
+{
+	size_t running = 0;
+
+	SP_LIST_FOREACH (link, &call->api->files_running)
+		running += same_sandbox(call, SP_CONTAINER_OF(link, struct sp_files_call, turn));
+	return running < SP_FILES_CALLS_MAX;
+}
+
+/* The longest waiting one whose sandbox has room. */
+static struct sp_files_call *next_in_turn(const struct sp_api *api)
+{
+	SP_LIST_FOREACH (link, &api->files_waiting) {
+		struct sp_files_call *call = SP_CONTAINER_OF(link, struct sp_files_call, turn);
+
+		if (has_room(call))
+			return call;
+	}
+	return NULL;
+}
+
+/* One that is given its turn may end at once and give it on; that is done here as well. */
+static void give_turns(struct sp_api *api)
+{
+	struct sp_files_call *call;
+
+	if (api->files_granting)
+		return;
+	api->files_granting = true;
+	while ((call = next_in_turn(api))) {
+		void (*start)(struct sp_files_call *) = call->on_turn;
+
+		call->on_turn = NULL;
+		sp_list_remove(&call->turn);
+		sp_list_append(&api->files_running, &call->turn);
+		start(call);
+	}
+	api->files_granting = false;
+}
+
+void sp_files_take_turn(struct sp_files_call *call, void (*start)(struct sp_files_call *call))
+{
+	if (has_room(call)) {
+		sp_list_append(&call->api->files_running, &call->turn);
+		start(call);
+	} else {
+		call->on_turn = start;
+		sp_list_append(&call->api->files_waiting, &call->turn);
+	}
+}
+
+void sp_files_end_turn(struct sp_files_call *call)
+{
+	bool had_it = !call->on_turn && !sp_list_empty(&call->turn);
+
+	call->on_turn = NULL;
+	sp_list_remove(&call->turn);
+	if (had_it)
+		give_turns(call->api);
 }
 
 static void on_cancel(struct sp_request *request)
@@ -69,7 +139,10 @@ static void finish(struct sp_files_call *call)
 void sp_files_call_run(struct sp_files_call *call, void (*start)(struct sp_files_call *call))
 {
 	call->starting = true;
-	start(call);
+	if (sp_list_empty(&call->turn))
+		sp_files_take_turn(call, start);
+	else
+		start(call);
 	call->starting = false;
 	if (call->finished || sp_request_suspend(call->request, on_cancel, call) < 0)
 		call->release(call);

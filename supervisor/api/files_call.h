@@ -21,6 +21,9 @@
 #include <jansson.h>
 
 #define SP_FILES_ITEMS_MAX 1024u /* of one map or list in a request */
+/* Calls at once in one sandbox; further ones wait for their turn. The rest of SP_FILE_OPS_MAX is
+ * left to others. */
+#define SP_FILES_CALLS_MAX (SP_FILE_OPS_MAX * 3 / 4)
 
 struct sp_files_call {
 	struct sp_api *api;
@@ -30,6 +33,8 @@ struct sp_files_call {
 	void (*release)(struct sp_files_call *); /* frees the container and what it holds */
 	bool starting;                           /* inside sp_files_call_run() */
 	bool finished;                           /* replied while it was */
+	struct sp_list turn;                     /* in the api's running or waiting calls */
+	void (*on_turn)(struct sp_files_call *); /* NULL: it is not waiting */
 
 	struct sp_accounts users;
 	struct sp_accounts groups;
@@ -48,8 +53,13 @@ void sp_files_call_init(struct sp_files_call *call, struct sp_request *request,
 			void (*release)(struct sp_files_call *call));
 /* For `release`: what is in the call itself. */
 void sp_files_call_done(struct sp_files_call *call);
-/* Run `start`, which begins an operation or replies. The call may be gone afterwards. */
+/* Run `start`, which begins an operation or replies, when it is the call's turn. The call may be
+ * gone afterwards. */
 void sp_files_call_run(struct sp_files_call *call, void (*start)(struct sp_files_call *call));
+/* For those who begin otherwise, or are done with operations before they are done: run `start` when
+ * it is the call's turn, which may be at once; let another have the turn. */
+void sp_files_take_turn(struct sp_files_call *call, void (*start)(struct sp_files_call *call));
+void sp_files_end_turn(struct sp_files_call *call);
 
 /* The ends. Each takes the call. */
 void sp_files_reply_error(struct sp_files_call *call, const struct sp_err *err);
