@@ -111,6 +111,9 @@ def serve(sock):
             state["ended"] += 1
     elif word == "early":
         sock.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nstop")
+    elif word == "stay":
+        sock.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nstop")
+        time.sleep(30)
     elif word == "deaf":
         time.sleep(3)
         total = sum(len(piece) for piece in body_of(sock, lines, rest))
@@ -422,8 +425,9 @@ class Answers(ProxyCase):
 
     def test_an_error_before_the_body_is_over(self):
         """413 at once; the client hears it although it goes on sending."""
-        response = self.get("/early", "POST", raw=bytes(20_000_000))
-        self.assertEqual((response.status, response.body), (413, b"stop"))
+        for path in ("/early", "/stay"):
+            response = self.get(path, "POST", raw=bytes(20_000_000), timeout=10)
+            self.assertEqual((response.status, response.body), (413, b"stop"))
 
     def test_a_server_that_reads_late_stops_the_client(self):
         size = 50_000_000
