@@ -213,5 +213,7 @@ int sp_request_find_route(struct sp_request *request, struct sp_err *err)
 		status = find_execd_route(request, err);
 	if (status == 0 && request->route->access == SP_ROUTE_INSIDE)
 		status = enter(request, err);
+	if (status == 0 && is_execd && sp_route_is_isolated_files(request->route))
+		status = sp_isolated_enter(request, err);
 	return status;
 }

@@ -39,6 +39,7 @@
 #define SP_API_PLAIN_OUTPUT_MAX     (16u << 20)  /* stdout + stderr of one exec answered as JSON */
 #define SP_API_PLAIN_TOTAL_MAX      (256u << 20) /* of all such execs together */
 #define SP_API_BACKLOG              511
+#define SP_API_WORKSPACE_MAX        4096u
 
 struct sp_answer_header;
 struct sp_body_sink;
@@ -118,6 +119,17 @@ enum sp_api_style {
 	SP_STYLE_EXECD,     /* of its daemon in a sandbox */
 };
 
+/* Routes about the files of an isolated session are below this. */
+#define SP_ISOLATED_FILES "/v1/isolated/session/{key}"
+bool sp_route_is_isolated_files(const struct sp_route *route);
+
+/* Of such a route: whose. */
+struct sp_isolated_place {
+	uint32_t number; /* 0: the sandbox itself */
+	int64_t uid, gid;
+	char workspace[SP_API_WORKSPACE_MAX];
+};
+
 struct sp_request {
 	struct sp_api *api;
 	struct sp_connection *connection;
@@ -129,6 +141,7 @@ struct sp_request {
 	struct sp_route_match match; /* what the route's variables took */
 	const char *name;            /* match.name: the route's {pool}, {host}, {id} or {uuid} */
 	struct sp_os_sandbox *os;    /* the one of {uuid}, referenced; else NULL */
+	struct sp_isolated_place *isolated; /* NULL: none; belongs to it */
 	char id[SP_API_REQUEST_ID_MAX + 1];
 	struct sp_guard headers;
 	struct sp_caller caller;
@@ -329,13 +342,23 @@ void sp_handle_execd_context_delete(struct sp_request *request);
 void sp_handle_execd_metrics(struct sp_request *request);
 void sp_handle_execd_metrics_watch(struct sp_request *request);
 void sp_handle_isolated_capabilities(struct sp_request *request);
-void sp_handle_isolated_unavailable(struct sp_request *request);
+void sp_handle_isolated_create(struct sp_request *request);
+void sp_handle_isolated_list(struct sp_request *request);
+void sp_handle_isolated_get(struct sp_request *request);
+void sp_handle_isolated_delete(struct sp_request *request);
+void sp_handle_isolated_run(struct sp_request *request);
 void sp_handle_isolated_unsupported(struct sp_request *request);
 void sp_handle_execd_proxy(struct sp_request *request);
 void sp_handle_pty_create(struct sp_request *request);
 void sp_handle_pty_get(struct sp_request *request);
 void sp_handle_pty_delete(struct sp_request *request);
 void sp_handle_pty_socket(struct sp_request *request);
+
+/* Dead ones, and those that nobody uses, go. */
+void sp_isolated_sweep(const struct sp_os_sandbox *os, int64_t now_ms);
+/* The request is about the files of the session of its {key}: fills in request->isolated.
+ * NOT_FOUND, SANDBOX_DEAD. */
+int sp_isolated_enter(struct sp_request *request, struct sp_err *err);
 
 /* ---- files: execd's routes and ours ---- */
 

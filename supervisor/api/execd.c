@@ -28,6 +28,7 @@ static void on_ended(struct sp_os_attachment *attachment)
 	struct sp_execd *execd = SP_CONTAINER_OF(attachment, struct sp_execd, attachment);
 	struct sp_os_sandbox *os = execd->os;
 
+	sp_isolated_end(execd);
 	sp_commands_end(execd);
 	sp_sessions_end(execd);
 	sp_contexts_end(execd);
@@ -47,10 +48,23 @@ static struct sp_execd *execd_new(struct sp_request *request)
 	sp_list_init(&execd->attachment.link);
 	sp_list_init(&execd->commands);
 	sp_list_init(&execd->sessions);
+	sp_list_init(&execd->isolated);
 	sp_list_init(&execd->contexts);
 	execd->seen_cpu_ns = -1;
 	sp_os_attach(execd->os, &execd->attachment);
 	return execd;
+}
+
+struct sp_execd *sp_execd_find(const struct sp_os_sandbox *os)
+{
+	SP_LIST_FOREACH (link, &os->attachments) {
+		struct sp_os_attachment *attachment =
+			SP_CONTAINER_OF(link, struct sp_os_attachment, link);
+
+		if (attachment->ended == on_ended)
+			return SP_CONTAINER_OF(attachment, struct sp_execd, attachment);
+	}
+	return NULL;
 }
 
 struct sp_execd *sp_execd_of(struct sp_request *request)
@@ -64,14 +78,9 @@ struct sp_execd *sp_execd_of(struct sp_request *request)
 		sp_reply_error(request, &err);
 		return NULL;
 	}
-	SP_LIST_FOREACH (link, &request->os->attachments) {
-		struct sp_os_attachment *attachment =
-			SP_CONTAINER_OF(link, struct sp_os_attachment, link);
-
-		if (attachment->ended == on_ended)
-			return SP_CONTAINER_OF(attachment, struct sp_execd, attachment);
-	}
-	execd = execd_new(request);
+	execd = sp_execd_find(request->os);
+	if (!execd)
+		execd = execd_new(request);
 	if (!execd) {
 		(void)sp_err_set(&err, -ENOMEM, "keep the state of a sandbox");
 		sp_reply_error(request, &err);
@@ -121,6 +130,12 @@ static int add_variable(struct sp_execd_place *place, const char *name, const js
 int sp_execd_place_env(struct sp_execd_place *place, const struct sp_os_sandbox *os,
 		       const json_t *envs, struct sp_err *err)
 {
+	return sp_execd_place_env_over(place, (const char *const *)os->env, os->envc, envs, err);
+}
+
+int sp_execd_place_env_over(struct sp_execd_place *place, const char *const *env, size_t envc,
+			    const json_t *envs, struct sp_err *err)
+{
 	/* jansson's iterators want a mutable object and change nothing. */
 	json_t *object = (json_t *)(uintptr_t)envs;
 	size_t count = json_object_size(envs);
@@ -131,12 +146,12 @@ int sp_execd_place_env(struct sp_execd_place *place, const struct sp_os_sandbox 
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -E2BIG,
 				   "'envs' has %zu entries, at most %u are allowed", count,
 				   SP_EXECD_ENV_MAX);
-	place->env = calloc(os->envc + count + 1, sizeof(*place->env));
+	place->env = calloc(envc + count + 1, sizeof(*place->env));
 	place->own = calloc(count + 1, sizeof(*place->own));
 	if (!place->env || !place->own)
 		return sp_err_set(err, -ENOMEM, "read 'envs'");
-	for (size_t i = 0; i < os->envc; i++)
-		place->env[place->envc++] = os->env[i];
+	for (size_t i = 0; i < envc; i++)
+		place->env[place->envc++] = env[i];
 	json_object_foreach (object, name, value) {
 		int status = add_variable(place, name, value, err);
 

@@ -29,6 +29,13 @@
 #define SP_SHELL_PIECE_MAX    (96u * 1024)
 #define SP_SHELL_PIECES_MAX   10u
 
+enum sp_execd_probe {
+	SP_PROBE_UNKNOWN,
+	SP_PROBE_NONE,
+	SP_PROBE_NO_OVERLAY,
+	SP_PROBE_ALL,
+};
+
 struct sp_execd {
 	struct sp_os_attachment attachment;
 	struct sp_os_sandbox *os; /* referenced */
@@ -37,7 +44,10 @@ struct sp_execd {
 	size_t command_count;
 	size_t log_bytes; /* memory of their tails */
 	struct sp_list sessions;
-	size_t session_count;
+	size_t session_count; /* without isolated ones */
+	struct sp_list isolated;
+	size_t isolated_count;
+	enum sp_execd_probe isolation; /* what the sandbox can do */
 	struct sp_list contexts;
 	size_t context_count;
 	/* Of code that names a language and no context; "" before the first. */
@@ -52,6 +62,9 @@ struct sp_execd {
 
 /* The one of the request's sandbox, made at its first use. NULL: an error was answered. */
 struct sp_execd *sp_execd_of(struct sp_request *request);
+
+/* The same; NULL: nothing has used it yet. */
+struct sp_execd *sp_execd_find(const struct sp_os_sandbox *os);
 
 /* 32 random hex digits and a NUL. */
 void sp_execd_id_new(char text[SP_EXECD_ID_LEN + 1]);
@@ -70,6 +83,9 @@ struct sp_execd_place {
 /* envs: object of strings, or NULL. INVALID_ARGUMENT, -ENOMEM. */
 int sp_execd_place_env(struct sp_execd_place *place, const struct sp_os_sandbox *os,
 		       const json_t *envs, struct sp_err *err);
+/* The same over other variables than the sandbox's, borrowed for the life of the place. */
+int sp_execd_place_env_over(struct sp_execd_place *place, const char *const *env, size_t envc,
+			    const json_t *envs, struct sp_err *err);
 /* After the former: `~` and variables are expanded with its values. NULL: none was given. */
 int sp_execd_place_cwd(struct sp_execd_place *place, const char *cwd, struct sp_err *err);
 void sp_execd_place_done(struct sp_execd_place *place);
@@ -122,6 +138,28 @@ struct sp_session;
  * run begins; NULL: as the sandbox has it. A context is none that /session/ID finds. */
 struct sp_session *sp_session_new(struct sp_execd *execd, bool is_context, const char *cwd,
 				  struct sp_err *err);
+
+/* One of an isolated session, whose owner looks after it: no route finds it, it counts among none.
+ */
+struct sp_session_owner {
+	uint32_t number;        /* daemon/isolated.h */
+	const char *cwd;        /* where its first run begins */
+	const char *const *env; /* of its first run; all borrowed for its life */
+	size_t envc;
+	int64_t uid, gid; /* -1: the workload's */
+	/* Before the client hears of it. */
+	void (*run_ended)(void *arg, bool success, int64_t wall_us);
+	void *arg;
+};
+
+struct sp_session *sp_session_new_isolated(struct sp_execd *execd, const char *id,
+					   const struct sp_session_owner *owner,
+					   struct sp_err *err);
+/* Variables for one run (an object of strings, or NULL), which then leaves nothing behind. Answers.
+ */
+void sp_session_run_isolated(struct sp_session *session, struct sp_request *request,
+			     const char *text, const json_t *envs, int64_t timeout_ms);
+bool sp_session_is_busy(const struct sp_session *session);
 void sp_session_free(struct sp_session *session);
 const char *sp_session_id(const struct sp_session *session);
 /* A context of code by its id; NULL: none. */
@@ -163,6 +201,7 @@ bool sp_context_interrupt(struct sp_execd *execd, const char *id);
 
 void sp_commands_end(struct sp_execd *execd);
 void sp_sessions_end(struct sp_execd *execd);
+void sp_isolated_end(struct sp_execd *execd);
 void sp_contexts_end(struct sp_execd *execd);
 
 /* ---- execd_command.c, for /code without a language ---- */

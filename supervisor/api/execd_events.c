@@ -237,14 +237,20 @@ void sp_events_fail(struct sp_events *events, const struct sp_event_error *error
 	struct sp_json_out out;
 
 	begin(&out, &events->last, "error");
+	if (error->text)
+		sp_json_text(&out, "text", error->text);
 	stamp(&out);
 	sp_json_open(&out, "error", '{');
 	sp_json_text(&out, "ename", error->name);
 	sp_json_text(&out, "evalue", error->value);
-	sp_json_open(&out, "traceback", '[');
-	for (size_t i = 0; i < error->traceback_count; i++)
-		sp_json_text(&out, NULL, error->traceback[i]);
-	sp_json_close(&out, ']');
+	if (error->text && error->traceback_count == 0) {
+		sp_json_null(&out, "traceback");
+	} else {
+		sp_json_open(&out, "traceback", '[');
+		for (size_t i = 0; i < error->traceback_count; i++)
+			sp_json_text(&out, NULL, error->traceback[i]);
+		sp_json_close(&out, ']');
+	}
 	sp_json_close(&out, '}');
 	end_with(events, &out);
 }

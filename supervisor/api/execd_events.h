@@ -36,6 +36,7 @@ struct sp_event_datum {
 struct sp_event_error {
 	const char *name;
 	const char *value;
+	const char *text; /* NULL: none. With one, no traceback is null, else [] */
 	const char *const *traceback;
 	size_t traceback_count;
 };

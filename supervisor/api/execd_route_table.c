@@ -4,6 +4,14 @@
  */
 #include "supervisor/api/api_private.h"
 
+#include <string.h>
+
+/* The handlers of the sandbox's own files, in the session of {key}. */
+#define ISOLATED(method, path, handle)                                  \
+	{                                                               \
+		method, SP_ISOLATED_FILES path, SP_ROUTE_INSIDE, handle \
+	}
+
 const struct sp_route sp_execd_routes[] = {
 	{"GET", "/ping", SP_ROUTE_INSIDE, sp_handle_execd_ping},
 	{"POST", "/command", SP_ROUTE_INSIDE, sp_handle_execd_command},
@@ -34,21 +42,25 @@ const struct sp_route sp_execd_routes[] = {
 	{"POST", "/directories", SP_ROUTE_INSIDE, sp_handle_directories_create},
 	{"DELETE", "/directories", SP_ROUTE_INSIDE, sp_handle_directories_delete},
 	{"GET", "/v1/isolated/capabilities", SP_ROUTE_INSIDE, sp_handle_isolated_capabilities},
-	{"POST", "/v1/isolated/session", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
-	{"GET", "/v1/isolated/sessions", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
-	{"GET", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
-	{"DELETE", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
-	{"POST", "/v1/isolated/session/{key}/run", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
+	{"POST", "/v1/isolated/session", SP_ROUTE_INSIDE, sp_handle_isolated_create},
+	{"GET", "/v1/isolated/sessions", SP_ROUTE_INSIDE, sp_handle_isolated_list},
+	{"GET", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_get},
+	{"DELETE", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_delete},
+	{"POST", "/v1/isolated/session/{key}/run", SP_ROUTE_INSIDE, sp_handle_isolated_run},
 	{"GET", "/v1/isolated/session/{key}/diff", SP_ROUTE_INSIDE, sp_handle_isolated_unsupported},
 	{"POST", "/v1/isolated/session/{key}/commit", SP_ROUTE_INSIDE,
 	 sp_handle_isolated_unsupported},
-	{"*", "/v1/isolated/session/{key}/files", SP_ROUTE_INSIDE, sp_handle_isolated_unavailable},
-	{"*", "/v1/isolated/session/{key}/files/{key}", SP_ROUTE_INSIDE,
-	 sp_handle_isolated_unavailable},
-	{"*", "/v1/isolated/session/{key}/directories", SP_ROUTE_INSIDE,
-	 sp_handle_isolated_unavailable},
-	{"GET", "/v1/isolated/session/{key}/directories/list", SP_ROUTE_INSIDE,
-	 sp_handle_isolated_unavailable},
+	ISOLATED("GET", "/files/info", sp_handle_files_info),
+	ISOLATED("GET", "/files/search", sp_handle_files_search),
+	ISOLATED("POST", "/files/replace", sp_handle_files_replace),
+	ISOLATED("POST", "/files/mv", sp_handle_files_move),
+	ISOLATED("POST", "/files/permissions", sp_handle_files_permissions),
+	ISOLATED("POST", "/files/upload", sp_handle_files_upload),
+	ISOLATED("GET", "/files/download", sp_handle_files_download),
+	ISOLATED("DELETE", "/files", sp_handle_files_delete),
+	ISOLATED("GET", "/directories/list", sp_handle_directories_list),
+	ISOLATED("POST", "/directories", sp_handle_directories_create),
+	ISOLATED("DELETE", "/directories", sp_handle_directories_delete),
 	{"POST", "/pty", SP_ROUTE_INSIDE, sp_handle_pty_create},
 	{"GET", "/pty/{key}", SP_ROUTE_INSIDE, sp_handle_pty_get},
 	{"DELETE", "/pty/{key}", SP_ROUTE_INSIDE, sp_handle_pty_delete},
@@ -58,6 +70,16 @@ const struct sp_route sp_execd_routes[] = {
 };
 
 const size_t sp_execd_route_count = SP_ARRAY_SIZE(sp_execd_routes);
+
+bool sp_route_is_isolated_files(const struct sp_route *route)
+{
+	size_t len = strlen(SP_ISOLATED_FILES);
+	const char *rest = route->pattern + len;
+
+	return strncmp(route->pattern, SP_ISOLATED_FILES, len) == 0 &&
+	       (strncmp(rest, "/files", strlen("/files")) == 0 ||
+		strncmp(rest, "/directories", strlen("/directories")) == 0);
+}
 
 void sp_handle_execd_ping(struct sp_request *request)
 {

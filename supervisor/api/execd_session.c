@@ -49,6 +49,7 @@ struct run {
 	size_t input_window;
 	struct sp_buf state; /* as it comes */
 	bool state_lost;
+	bool forgets; /* what it leaves is not kept */
 };
 
 struct sp_session {
@@ -58,7 +59,8 @@ struct sp_session {
 	bool is_context;
 	char *cwd;
 	struct sp_buf state;
-	struct sp_list runs; /* the first is STARTING or RUNNING */
+	struct sp_session_owner owner; /* isolated: number is not 0 */
+	struct sp_list runs;           /* the first is STARTING or RUNNING */
 	size_t run_count;
 };
 
@@ -138,6 +140,34 @@ static int append_quoted(struct sp_buf *buf, const char *text)
 	return status == 0 ? sp_buf_append(buf, "'\n", 2) : status;
 }
 
+static bool is_name(const char *entry, size_t len)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+
+	return len > 0 && strspn(entry, letters) == len && !(entry[0] >= '0' && entry[0] <= '9');
+}
+
+/* The request's own variables, which count more than the state's. */
+static int append_exports(struct run *run)
+{
+	int status = 0;
+
+	for (size_t i = 0; status == 0 && i < run->place.own_count; i++) {
+		const char *entry = run->place.own[i];
+		size_t len = strcspn(entry, "=");
+
+		if (!is_name(entry, len))
+			continue; /* the shell could not name it either */
+		status = sp_buf_append(&run->input, "\nexport ", strlen("\nexport "));
+		if (status == 0)
+			status = sp_buf_append(&run->input, entry, len + 1);
+		if (status == 0)
+			status = append_quoted(&run->input, entry + len + 1);
+	}
+	return status;
+}
+
 /* What the run reads before its code. */
 static int build_input(struct run *run, struct sp_err *err)
 {
@@ -145,6 +175,8 @@ static int build_input(struct run *run, struct sp_err *err)
 	const struct sp_buf *state = &run->session->state;
 	int status = sp_buf_append(&run->input, sp_buf_text(state), state->len);
 
+	if (status == 0 && state->len > 0)
+		status = append_exports(run);
 	if (status == 0 && run->place.cwd)
 		status = sp_buf_append(&run->input, change, strlen(change));
 	if (status == 0 && run->place.cwd)
@@ -169,7 +201,8 @@ static void keep_state(struct run *run)
 	const char *begin;
 	size_t len;
 
-	if (run->state_lost || state->len < 2 || state->data[state->len - 1] != '\0')
+	if (run->forgets || run->state_lost || state->len < 2 ||
+	    state->data[state->len - 1] != '\0')
 		return;
 	begin = memrchr(state->data, '\0', state->len - 1);
 	if (!begin)
@@ -236,10 +269,36 @@ static void on_stdin_credit(void *arg, uint32_t bytes)
 	feed(run);
 }
 
+/* In the words of isolated runs. */
+static void fail_isolated(struct sp_events *events, const struct sp_exec_result *result,
+			  const struct sp_execd_outcome *outcome)
+{
+	char value[sizeof(outcome->text) + 64];
+	char text[sizeof(outcome->text) + 64];
+	struct sp_event_error error = {.name = "RuntimeError", .value = value, .text = text};
+
+	if (result->reason == SP_EXEC_EXITED) {
+		error.name = "ExitError";
+		(void)snprintf(value, sizeof(value), "%d", outcome->exit_code);
+		(void)snprintf(text, sizeof(text), "command exited with code %d",
+			       outcome->exit_code);
+	} else if (result->reason == SP_EXEC_TIMEOUT) {
+		(void)snprintf(value, sizeof(value), "context deadline exceeded");
+		(void)snprintf(text, sizeof(text), "%s", value);
+	} else {
+		(void)snprintf(value, sizeof(value),
+			       "session process exited without end marker (%s)", outcome->text);
+		(void)snprintf(text, sizeof(text), "%s", value);
+	}
+	sp_events_fail(events, &error);
+}
+
 static void on_ended(void *arg, const struct sp_exec_result *result)
 {
 	struct run *run = arg;
 	struct sp_events *events = run->events;
+	const struct sp_session_owner owner = run->session->owner;
+	bool isolated = owner.number != 0;
 	struct sp_execd_outcome outcome;
 	struct sp_err err = {0};
 
@@ -248,13 +307,17 @@ static void on_ended(void *arg, const struct sp_exec_result *result)
 		refuse(run, &err);
 		return;
 	}
+	sp_execd_outcome(result, &outcome);
 	keep_state(run);
+	if (isolated)
+		owner.run_ended(owner.arg, outcome.exit_code == 0, result->wall_us);
 	run_done(run);
 	if (!events)
 		return;
-	sp_execd_outcome(result, &outcome);
 	if (outcome.exit_code == 0)
 		sp_events_complete(events, result->wall_us / 1000);
+	else if (isolated)
+		fail_isolated(events, result, &outcome);
 	else
 		sp_execd_fail_with(events, &outcome);
 }
@@ -279,7 +342,7 @@ static int begin(struct run *run, struct sp_err *err)
 	spec->envc = session->state.len == 0 ? run->place.envc : 0;
 	spec->cwd = run->place.cwd;
 	if (!spec->cwd && session->state.len == 0)
-		spec->cwd = session->cwd;
+		spec->cwd = session->owner.number != 0 ? session->owner.cwd : session->cwd;
 	spec->stdin_open = run->input.len > 0;
 	status = sp_shell_start(&run->shell, run->text, err);
 	if (status == 0)
@@ -321,6 +384,7 @@ static struct run *run_new(struct sp_session *session, const char *text, int64_t
 		return NULL;
 	}
 	run->session = session;
+	run->forgets = false;
 	run->input_window = SP_EXEC_STDIN_WINDOW;
 	sp_buf_init(&run->input, CAPTURE_MAX);
 	sp_buf_init(&run->state, CAPTURE_MAX);
@@ -331,8 +395,9 @@ static struct run *run_new(struct sp_session *session, const char *text, int64_t
 		.sh_setup = sp_session_sh,
 		.events = &exec_events,
 		.arg = run,
-		.spec = {.uid = -1,
-			 .gid = -1,
+		.spec = {.uid = session->owner.number != 0 ? session->owner.uid : -1,
+			 .gid = session->owner.number != 0 ? session->owner.gid : -1,
+			 .session = session->owner.number,
 			 .timeout_ms = timeout_ms > 0 ? SP_MIN(timeout_ms, SP_EXEC_TIMEOUT_MAX_MS)
 						      : DAY_MS,
 			 .output_unlimited = true},
@@ -342,8 +407,19 @@ static struct run *run_new(struct sp_session *session, const char *text, int64_t
 	return run;
 }
 
+static int place_env(struct run *run, const json_t *envs, struct sp_err *err)
+{
+	const struct sp_session *session = run->session;
+	const struct sp_session_owner *owner = &session->owner;
+
+	if (owner->number == 0)
+		return sp_execd_place_env(&run->place, session->execd->os, NULL, err);
+	run->forgets = json_object_size(envs) > 0;
+	return sp_execd_place_env_over(&run->place, owner->env, owner->envc, envs, err);
+}
+
 static int prepare(struct sp_session *session, const char *text, const char *cwd,
-		   int64_t timeout_ms, struct run **ret_run, struct sp_err *err)
+		   const json_t *envs, int64_t timeout_ms, struct run **ret_run, struct sp_err *err)
 {
 	struct run *run;
 	int status;
@@ -353,7 +429,7 @@ static int prepare(struct sp_session *session, const char *text, const char *cwd
 	run = run_new(session, text, timeout_ms);
 	if (!run)
 		return sp_err_set(err, -ENOMEM, "run code in a session");
-	status = sp_execd_place_env(&run->place, session->execd->os, NULL, err);
+	status = place_env(run, envs, err);
 	if (status == 0)
 		status = sp_execd_place_cwd(&run->place, cwd, err);
 	if (status < 0) {
@@ -364,12 +440,12 @@ static int prepare(struct sp_session *session, const char *text, const char *cwd
 	return 0;
 }
 
-void sp_session_run(struct sp_session *session, struct sp_request *request, const char *text,
-		    const char *cwd, int64_t timeout_ms)
+static void run_for(struct sp_session *session, struct sp_request *request, const char *text,
+		    const char *cwd, const json_t *envs, int64_t timeout_ms)
 {
 	struct sp_err err = {0};
 	struct run *run = NULL;
-	int status = prepare(session, text, cwd, timeout_ms, &run, &err);
+	int status = prepare(session, text, cwd, envs, timeout_ms, &run, &err);
 
 	if (status == -EBUSY) {
 		sp_os_reply_error(request, MHD_HTTP_INTERNAL_SERVER_ERROR, "RUNTIME_ERROR", "%s",
@@ -389,7 +465,42 @@ void sp_session_run(struct sp_session *session, struct sp_request *request, cons
 		begin_first(session);
 }
 
+void sp_session_run(struct sp_session *session, struct sp_request *request, const char *text,
+		    const char *cwd, int64_t timeout_ms)
+{
+	run_for(session, request, text, cwd, NULL, timeout_ms);
+}
+
+void sp_session_run_isolated(struct sp_session *session, struct sp_request *request,
+			     const char *text, const json_t *envs, int64_t timeout_ms)
+{
+	run_for(session, request, text, NULL, envs, timeout_ms);
+}
+
+bool sp_session_is_busy(const struct sp_session *session)
+{
+	return session->run_count > 0;
+}
+
 /* ---- sessions ---- */
+
+struct sp_session *sp_session_new_isolated(struct sp_execd *execd, const char *id,
+					   const struct sp_session_owner *owner, struct sp_err *err)
+{
+	struct sp_session *session = calloc(1, sizeof(*session));
+
+	if (!session) {
+		(void)sp_err_set(err, -ENOMEM, "make an isolated session");
+		return NULL;
+	}
+	session->execd = execd;
+	session->owner = *owner;
+	(void)snprintf(session->id, sizeof(session->id), "%s", id);
+	sp_buf_init(&session->state, CAPTURE_MAX);
+	sp_list_init(&session->runs);
+	sp_list_init(&session->link);
+	return session;
+}
 
 struct sp_session *sp_session_new(struct sp_execd *execd, bool is_context, const char *cwd,
 				  struct sp_err *err)
@@ -447,7 +558,8 @@ static void session_end(struct sp_session *session, const char *why)
 	while ((run = first_run(session)))
 		end_run(run, why);
 	sp_list_remove(&session->link);
-	session->execd->session_count--;
+	if (session->owner.number == 0)
+		session->execd->session_count--;
 	sp_buf_done(&session->state);
 	free(session->cwd);
 	free(session);

@@ -34,6 +34,11 @@ void sp_files_call_init(struct sp_files_call *call, struct sp_request *request,
 		.uid = -1,
 		.gid = -1,
 	};
+	if (request->isolated) {
+		call->place.session = request->isolated->number;
+		call->place.uid = request->isolated->uid;
+		call->place.gid = request->isolated->gid;
+	}
 	sp_list_init(&call->turn);
 	sp_buf_init(&call->text, SP_ACCOUNTS_SIZE_MAX);
 	sp_buf_init(&call->body, SP_API_RESPONSE_MAX);
@@ -234,6 +239,30 @@ static bool is_direct(const struct sp_request *request)
 	       pool.config->direct;
 }
 
+/* In an isolated session every path is one of its workspace, absolute ones as well. */
+static int isolated_path(const struct sp_isolated_place *place, const char *text, char *out,
+			 struct sp_err *err)
+{
+	const char *workspace = place->workspace;
+	size_t len = strlen(workspace);
+	char rooted[SP_FILE_PATH_MAX];
+	int status = sp_file_path_clean(text, workspace, out, SP_FILE_PATH_MAX, err);
+
+	while (len > 1 && workspace[len - 1] == '/')
+		len--;
+	if (status < 0 || len == 1 ||
+	    (strncmp(out, workspace, len) == 0 && (out[len] == '\0' || out[len] == '/')))
+		return status;
+	if (text[0] != '/')
+		return sp_err_code(err, SP_CODE_FILE_DENIED, -EPERM,
+				   "path '%.350s' leads out of the workspace", text);
+	if ((size_t)snprintf(rooted, sizeof(rooted), "%.*s%s", (int)len, workspace, out) >=
+	    sizeof(rooted))
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -ENAMETOOLONG,
+				   "path '%.350s…' is too long", text);
+	return sp_file_path_clean(rooted, workspace, out, SP_FILE_PATH_MAX, err);
+}
+
 int sp_files_path(const struct sp_request *request, const char *text, char *out, struct sp_err *err)
 {
 	bool plain = text[0] == '/' && (!request->os || !strchr(text, '$'));
@@ -244,6 +273,8 @@ int sp_files_path(const struct sp_request *request, const char *text, char *out,
 		.home = direct ? "/" : "/home/user",
 	};
 
+	if (request->isolated)
+		return isolated_path(request->isolated, text, out, err);
 	if (request->os && !plain) {
 		int status = sp_file_path_expand(text, find_variable, &variables, expanded,
 						 sizeof(expanded), err);

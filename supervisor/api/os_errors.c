@@ -113,6 +113,7 @@ static void execd_error(struct sp_request *request, const struct sp_err *err)
 {
 	enum sp_code code = sp_err_client_code(err);
 	const struct wording *wording = &execd[code];
+	bool isolated = request->route && sp_route_is_isolated_files(request->route);
 
 	if (code == SP_CODE_UNAUTHORIZED)
 		reply_literal(request, MHD_HTTP_UNAUTHORIZED, "application/json; charset=utf-8",
@@ -121,6 +122,9 @@ static void execd_error(struct sp_request *request, const struct sp_err *err)
 	else if (code == SP_CODE_METHOD_NOT_ALLOWED ||
 		 (code == SP_CODE_NOT_FOUND && !request->route))
 		reply_literal(request, MHD_HTTP_NOT_FOUND, "text/plain", "404 page not found");
+	else if (isolated && code == SP_CODE_NOT_FOUND)
+		sp_os_reply_error(request, MHD_HTTP_NOT_FOUND, "SESSION_NOT_FOUND", "%s",
+				  err->message);
 	else
 		sp_os_reply_error(request, status_of(wording, code),
 				  wording->code ? wording->code : "RUNTIME_ERROR", "%s",

@@ -92,6 +92,7 @@ void sp_os_sweep(struct sp_api *api)
 	SP_LIST_FOREACH_SAFE (link, following, sp_os_table_list(api->os)) {
 		struct sp_os_sandbox *os = SP_CONTAINER_OF(link, struct sp_os_sandbox, link);
 
+		sp_isolated_sweep(os, now_ms);
 		if (os->expires_ms == INT64_MAX)
 			keep_alive(api, os, now_ms);
 		else if (os->expires_ms <= now_ms)

@@ -446,6 +446,7 @@ void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
 		MHD_destroy_response(request->response);
 	sp_buf_done(&request->body);
 	sp_os_unref(request->os);
+	free(request->isolated);
 	if (request->upgrade_lost)
 		request->upgrade_lost(request->upgrade_arg);
 	free(request);

@@ -172,6 +172,7 @@ static struct sandbox_link *link_new(struct daemon_pool *pool, struct sp_sandbox
 	memcpy(link->id, sandbox->id, sizeof(link->id));
 	sp_list_init(&link->execs);
 	sp_list_init(&link->files);
+	sp_list_init(&link->isolated);
 	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, on_gone_deferred);

@@ -87,13 +87,13 @@ struct sandbox_link {
 	struct sp_sandbox *sandbox; /* NULL once the policy forgot it */
 	char id[SP_SANDBOX_ID_LEN + 1];
 	enum link_state state;
-	bool policy_waits; /* for sp_pool_created or _create_failed */
-	bool kill_wanted;  /* asked for before there was a slot */
-	bool dead;         /* its pidfd said so */
-	bool frozen;       /* from the request to freeze it until it goes on */
-	bool told_ended;   /* the watcher of ends was, or will be in this turn … */
+	bool policy_waits;             /* for sp_pool_created or _create_failed */
+	bool kill_wanted;              /* asked for before there was a slot */
+	bool dead;                     /* its pidfd said so */
+	bool frozen;                   /* from the request to freeze it until it goes on */
+	bool told_ended;               /* the watcher of ends was, or will be in this turn … */
 	enum sp_end_reason end_reason; /* … and why it ended */
-	bool attached;     /* the handles below are open */
+	bool attached;                 /* the handles below are open */
 	bool direct;
 	uint32_t workload_uid;
 	uint32_t workload_gid;
@@ -114,6 +114,9 @@ struct sandbox_link {
 	uint32_t leftover_count;
 	struct sp_list files; /* sp_file_op */
 	uint32_t file_count;
+	struct sp_list isolated; /* sp_isolated */
+	uint32_t isolated_count;
+	uint32_t last_isolated;
 	uint32_t running_execs;
 	uint64_t execs_total;
 	uint32_t last_exec;
@@ -311,7 +314,7 @@ struct sp_service {
 	struct sp_list links;
 	struct sp_list execs;
 	struct sp_list ops;
-	struct sp_list files; /* sp_file_op */
+	struct sp_list files;      /* sp_file_op */
 	sp_service_end_cb *on_end; /* NULL: nobody asks */
 	void *on_end_arg;
 	uint32_t live_streams; /* handles that close on their own */
@@ -451,6 +454,14 @@ void binds_free(struct resolved_bind *binds, size_t count);
 /* Attach op's next bind, or finish. */
 void binds_next(struct sp_service_op *op);
 void op_on_mounted(struct sp_service_op *op, int status, const char *stage);
+
+/* ---- isolated.c ---- */
+
+void isolated_sandbox_lost(struct sandbox_link *link);
+bool isolated_is_open(const struct sandbox_link *link, uint32_t number);
+/* Records of init; false: it broke the protocol. */
+bool isolated_on_opened(struct sandbox_link *link, const struct sp_init_status *status);
+bool isolated_on_ended(struct sandbox_link *link, const struct sp_init_status *status);
 
 /* ---- service.c, tombs.c ---- */
 

@@ -233,6 +233,7 @@ static int make_record(struct sp_exec *exec, const struct sp_exec_spec *spec,
 	record->rows = spec->rows;
 	record->columns = spec->columns;
 	record->umask = UMASK;
+	record->session = spec->session;
 	exec->record = record;
 	exec->record_len = length;
 	return 0;

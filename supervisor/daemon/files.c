@@ -409,10 +409,10 @@ static int find_place(struct sp_service *service, const struct sp_caller *caller
 	if (service->stopping)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -ESHUTDOWN,
 				   "the daemon is shutting down");
-	if (place->session != 0)
-		return sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
-				   "there are no isolated sessions");
 	status = service_find(service, caller, place->sandbox, &link, err);
+	if (status == 0 && place->session != 0 && !isolated_is_open(link, place->session))
+		return sp_err_code(err, SP_CODE_NOT_FOUND, -ESRCH, "no such isolated session");
+	record->session = place->session;
 	if (status == 0)
 		status = sandbox_enter(link, err);
 	if (status == 0)

@@ -82,6 +82,7 @@ static void end_execs(struct sandbox_link *link)
 	while ((exec = SP_LIST_FIRST(&link->execs, struct sp_exec, link)))
 		exec_sandbox_lost(exec, reason);
 	files_sandbox_lost(link);
+	isolated_sandbox_lost(link);
 }
 
 static void tell_policy_died(struct sandbox_link *link)
@@ -258,6 +259,11 @@ static const struct record_rule record_rules[] = {
 	[SP_INIT_EXITED - SP_INIT_READY] = {"exited", sizeof(struct sp_init_exited), 0},
 	[SP_INIT_KILLED - SP_INIT_READY] = {"killed", sizeof(struct sp_init_status), 0},
 	[SP_INIT_MOUNTED - SP_INIT_READY] = {"mounted", sizeof(struct sp_init_status), 0},
+	[SP_INIT_PONG - SP_INIT_READY] = {"pong", 0, 0}, /* never asked for */
+	[SP_INIT_SESSION_OPENED -
+		SP_INIT_READY] = {"session_opened", sizeof(struct sp_init_status), 0},
+	[SP_INIT_SESSION_ENDED -
+		SP_INIT_READY] = {"session_ended", sizeof(struct sp_init_status), 0},
 };
 
 static bool dispatch(struct sandbox_link *link, uint32_t type, const void *record, int *fds,
@@ -276,6 +282,10 @@ static bool dispatch(struct sandbox_link *link, uint32_t type, const void *recor
 		return on_exited(link, record);
 	case SP_INIT_KILLED:
 		return on_exec_killed(link, record);
+	case SP_INIT_SESSION_OPENED:
+		return isolated_on_opened(link, record);
+	case SP_INIT_SESSION_ENDED:
+		return isolated_on_ended(link, record);
 	default:
 		return on_mounted(link, record);
 	}

@@ -222,6 +222,7 @@ struct sp_exec_spec {
 	/* It waits for work, like a shell session: a stop of the daemon does not wait for it. */
 	bool resident;
 	uint16_t rows, columns;
+	uint32_t session; /* isolated.h: in which it runs, without tty; 0 = the sandbox itself */
 };
 
 struct sp_exec_result {

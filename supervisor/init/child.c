@@ -21,6 +21,7 @@
 #include "supervisor/init/child.h"
 
 #include "supervisor/init/raw.h"
+#include "supervisor/init/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -263,6 +264,9 @@ void init_child_main(void *argument)
 	const uint64_t no_signals = 0;
 
 	must(child, INIT_STEP_SESSION, RAW0(SYS_setsid));
+	if (child->session_fd >= 0)
+		must(child, INIT_STEP_NAMESPACES,
+		     RAW2(SYS_setns, child->session_fd, INIT_SESSION_NAMESPACES));
 	if (child->rootless)
 		must(child, INIT_STEP_USER_NAMESPACE,
 		     init_child_map_ids(child->proc_fd, child->uid, child->gid));
@@ -286,6 +290,8 @@ const char *init_child_step_name(enum init_child_step step)
 	switch (step) {
 	case INIT_STEP_SESSION:
 		return "session";
+	case INIT_STEP_NAMESPACES:
+		return "namespaces";
 	case INIT_STEP_TERMINAL:
 		return "terminal";
 	case INIT_STEP_DESCRIPTORS:

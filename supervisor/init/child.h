@@ -17,6 +17,7 @@
 
 enum init_child_step {
 	INIT_STEP_SESSION,
+	INIT_STEP_NAMESPACES,
 	INIT_STEP_TERMINAL,
 	INIT_STEP_DESCRIPTORS,
 	INIT_STEP_RLIMIT,
@@ -35,8 +36,9 @@ enum init_child_progress {
 
 struct init_child {
 	/* the parent's part */
-	int fds[3];  /* numbers >= 3 */
-	int proc_fd; /* rootless: to write its id maps */
+	int fds[3];     /* numbers >= 3 */
+	int proc_fd;    /* rootless: to write its id maps */
+	int session_fd; /* pidfd of the session to enter; -1 = none */
 	bool tty;
 	bool rootless;
 	bool direct;

@@ -15,6 +15,7 @@
 #include "supervisor/init/boot_check.h"
 #include "supervisor/init/file_helper.h"
 #include "supervisor/init/serve.h"
+#include "supervisor/init/session.h"
 #include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
@@ -137,6 +138,9 @@ void init_file_start(struct init *init, const struct sp_init_file *request, int 
 	if (!ids_valid(init, request)) {
 		stage = "credentials";
 		status = -EINVAL;
+	} else if (request->session != 0 && init_session_pidfd(request->session) < 0) {
+		stage = "isolated_session";
+		status = -ESRCH;
 	} else if (init->kill_state != INIT_KILL_NONE) {
 		stage = "kill"; /* it would be killed as well */
 	} else if (helper) {

@@ -21,6 +21,7 @@
 #include "pool/base/fd.h"
 #include "supervisor/init/child.h"
 #include "supervisor/init/raw.h"
+#include "supervisor/init/session.h"
 #include "supervisor/sandbox/privileges.h"
 #include "supervisor/sandbox/syscalls.h"
 
@@ -195,6 +196,10 @@ static int confine(struct init *init, const struct sp_init_file *request, int ch
 	/* Needs init's own proc, which goes with the descriptors. */
 	if (!init->direct && init->boot->rootless == 1)
 		status = (int)init_child_map_ids(init->proc_fd, request->uid, request->gid);
+	/* The directory of the sandbox is left behind as well. */
+	if (status >= 0 && request->session != 0)
+		status = (int)RAW2(SYS_setns, init_session_pidfd(request->session),
+				   INIT_SESSION_NAMESPACES);
 	if (status >= 0)
 		status = own_descriptors(channel_fd);
 	if (status == 0)

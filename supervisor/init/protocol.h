@@ -31,7 +31,9 @@ enum sp_init_type {
 	SP_INIT_MOUNT,     /* fd: detached mount; attach it at a target */
 	SP_INIT_DEADLINE,  /* the sandbox's end (CLOCK_BOOTTIME ms); init exits 5 s after it */
 	SP_INIT_PING,
-	SP_INIT_FILE, /* fd: a socket; see "files and ports" */
+	SP_INIT_FILE,         /* fd: a socket; see "files and ports" */
+	SP_INIT_SESSION_OPEN, /* see "sessions" */
+	SP_INIT_SESSION_CLOSE,
 
 	/* init → sandpoold */
 	SP_INIT_READY = 64, /* confined and waiting */
@@ -44,6 +46,8 @@ enum sp_init_type {
 	SP_INIT_KILLED,  /* answer to KILL_EXEC: 0, or -EBUSY: could not tell, kill the sandbox */
 	SP_INIT_MOUNTED, /* answer to MOUNT: 0 or negative errno, stage */
 	SP_INIT_PONG,
+	SP_INIT_SESSION_OPENED, /* answer to SESSION_OPEN: 0 or negative errno, stage */
+	SP_INIT_SESSION_ENDED,  /* an open one is over, whoever ended it */
 };
 
 struct sp_init_header {
@@ -77,6 +81,8 @@ struct sp_init_exec {
 	uint64_t rlimit_fsize;
 	uint64_t rlimit_cpu_s;    /* 0 = none */
 	int64_t deadline_boot_ms; /* as in DEADLINE, and kept like that; 0 = as it was */
+	uint32_t session;         /* in which it runs; 0 = the sandbox itself */
+	uint32_t reserved;
 };
 
 struct sp_init_signal {
@@ -100,7 +106,7 @@ struct sp_init_plain { /* KILL_EXEC, PING, PONG */
 	struct sp_init_header header;
 };
 
-struct sp_init_status { /* READY, FAILED, STARTED, START_FAILED, KILLED, MOUNTED */
+struct sp_init_status { /* READY, FAILED, STARTED, START_FAILED, KILLED, MOUNTED, SESSION_* */
 	struct sp_init_header header;
 	int32_t status; /* 0 or negative errno */
 	uint32_t pid;   /* STARTED: inside */
@@ -115,6 +121,42 @@ struct sp_init_exited {
 	uint64_t user_us;
 	uint64_t system_us;
 	uint64_t max_rss_kib;
+};
+
+/*
+ * ---- sessions ----
+ *
+ * A session is a set of namespaces inside the sandbox's (pid, mount, ipc, uts, cgroup, net if not
+ * shared) whose first process is init's: it reaps, and everything in the session ends with it.
+ * header.exec is the session's number in all four records.
+ *
+ * SESSION_OPEN is followed by strings, each NUL-terminated: the workspace, the allowed roots, the
+ * writable paths, and for each bind its source and its target. Absolute, inside the sandbox.
+ */
+#define SP_INIT_SESSIONS_MAX      32u
+#define SP_INIT_SESSION_PATHS_MAX 32u /* of each list; of binds as many pairs */
+
+#define SP_SESSION_F_PRIVATE_TMP 0x01u /* else /tmp is the sandbox's */
+#define SP_SESSION_F_OWN_NETWORK 0x02u
+#define SP_SESSION_F_ALL         0x03u
+
+enum sp_init_session_mode {
+	SP_INIT_SESSION_RW = 1,
+	SP_INIT_SESSION_RO,
+	SP_INIT_SESSION_OVERLAY, /* the workspace is not touched */
+};
+
+struct sp_init_session_open {
+	struct sp_init_header header;
+	uint32_t flags;
+	uint32_t mode;
+	uint32_t uid; /* whose permissions count when paths are looked up */
+	uint32_t gid;
+	uint32_t allowed_count;
+	uint32_t writable_count;
+	uint32_t bind_count;
+	uint32_t strings_length;
+	uint64_t read_only_binds; /* bit i: bind i */
 };
 
 /*
@@ -165,6 +207,7 @@ struct sp_init_file {
 	uint32_t depth;       /* LIST: levels below the path, else 0 */
 	uint32_t limit;       /* LIST: entries, E2BIG beyond; else 0 */
 	uint32_t port;        /* CONNECT, else 0 */
+	uint32_t session;     /* in which it is done; 0 = the sandbox itself */
 	uint32_t path_length; /* without NUL; absolute, NUL-terminated, right behind this */
 	uint32_t to_length;   /* MOVE: the same, behind it; else 0 and nothing */
 };

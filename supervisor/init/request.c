@@ -34,7 +34,10 @@ static bool exec_valid(const struct sp_init_exec *exec, size_t len, size_t fd_co
 		return false;
 	if (exec->argc == 0 || exec->argc > SP_INIT_ARGS_MAX || exec->envc > SP_INIT_ENV_MAX)
 		return false;
-	if ((exec->umask & ~UMASK_BITS) != 0 || exec->deadline_boot_ms < 0)
+	if ((exec->umask & ~UMASK_BITS) != 0 || exec->deadline_boot_ms < 0 || exec->reserved != 0)
+		return false;
+	/* Its terminal would be one of the sandbox's. */
+	if (exec->session != 0 && (exec->flags & SP_EXEC_F_TTY) != 0)
 		return false;
 	if ((exec->flags & SP_EXEC_F_STRINGS) != 0)
 		return strings == 0 && exec->strings_length > 0 &&
@@ -128,6 +131,39 @@ static bool file_valid(const struct sp_init_file *file, size_t len, size_t fd_co
 	       file_paths_valid(file, len);
 }
 
+/* As many NULs as there are strings, the last at the end; each an absolute path. */
+static bool session_strings_valid(const struct sp_init_session_open *open)
+{
+	const char *at = (const char *)(open + 1);
+	const char *end = at + open->strings_length;
+	uint32_t count = 1 + open->allowed_count + open->writable_count + 2 * open->bind_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const char *nul = at < end ? memchr(at, '\0', (size_t)(end - at)) : NULL;
+
+		if (!nul || at[0] != '/' || nul - at >= SP_INIT_PATH_MAX)
+			return false;
+		at = nul + 1;
+	}
+	return at == end;
+}
+
+static bool session_open_valid(const struct sp_init_session_open *open, size_t len, size_t fd_count)
+{
+	if (len < sizeof(*open) || fd_count != 0 || open->header.exec == 0)
+		return false;
+	if ((open->flags & ~SP_SESSION_F_ALL) != 0 || open->mode < SP_INIT_SESSION_RW ||
+	    open->mode > SP_INIT_SESSION_OVERLAY)
+		return false;
+	if (open->allowed_count > SP_INIT_SESSION_PATHS_MAX ||
+	    open->writable_count > SP_INIT_SESSION_PATHS_MAX ||
+	    open->bind_count > SP_INIT_SESSION_PATHS_MAX ||
+	    open->read_only_binds >> open->bind_count != 0)
+		return false;
+	return len - sizeof(*open) == open->strings_length &&
+	       open->strings_length <= SP_INIT_INLINE_MAX && session_strings_valid(open);
+}
+
 int init_request_check(const void *record, size_t len, size_t fd_count)
 {
 	const struct sp_init_header *header = record;
@@ -151,8 +187,12 @@ int init_request_check(const void *record, size_t len, size_t fd_count)
 	case SP_INIT_FILE:
 		valid = file_valid(record, len, fd_count);
 		break;
+	case SP_INIT_SESSION_OPEN:
+		valid = session_open_valid(record, len, fd_count);
+		break;
 	case SP_INIT_KILL_EXEC:
 	case SP_INIT_PING:
+	case SP_INIT_SESSION_CLOSE:
 		valid = len == sizeof(struct sp_init_plain) && fd_count == 0;
 		break;
 	default:

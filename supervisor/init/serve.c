@@ -14,6 +14,7 @@
 #include "supervisor/init/kill.h"
 #include "supervisor/init/late_mount.h"
 #include "supervisor/init/request.h"
+#include "supervisor/init/session.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -36,6 +37,7 @@ static union {
 	struct sp_init_mount mount;
 	struct sp_init_deadline deadline;
 	struct sp_init_file file;
+	struct sp_init_session_open session;
 	char bytes[SP_INIT_RECORD_MAX];
 } record;
 
@@ -144,6 +146,8 @@ static void refuse(struct init *init)
 		type = SP_INIT_MOUNTED;
 	else if (record.header.type == SP_INIT_KILL_EXEC)
 		type = SP_INIT_KILLED;
+	else if (record.header.type == SP_INIT_SESSION_OPEN)
+		type = SP_INIT_SESSION_OPENED;
 	init_outbox_status(&init->outbox, type, &record.header, -EBADMSG, "record");
 }
 
@@ -175,6 +179,12 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 	case SP_INIT_FILE:
 		init_file_start(init, &record.file, &fds[0]);
 		break;
+	case SP_INIT_SESSION_OPEN:
+		init_session_open(init, &record.session);
+		break;
+	case SP_INIT_SESSION_CLOSE:
+		init_session_close(record.header.exec);
+		break;
 	case SP_INIT_READY:
 	case SP_INIT_FAILED:
 	case SP_INIT_STARTED:
@@ -183,6 +193,8 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 	case SP_INIT_KILLED:
 	case SP_INIT_MOUNTED:
 	case SP_INIT_PONG:
+	case SP_INIT_SESSION_OPENED:
+	case SP_INIT_SESSION_ENDED:
 		break; /* ours, not a request: init_request_check() refused it */
 	}
 }
@@ -261,7 +273,10 @@ static void serve_event(struct init *init, const struct epoll_event *event)
 	case INIT_EVENT_LIFE:
 		init_end(init, 0);
 	default:
-		init_file_event(init, event->data.u64 - INIT_EVENT_FILES);
+		if (event->data.u64 < INIT_EVENT_FILES)
+			init_session_event(init, event->data.u64 - INIT_EVENT_SESSIONS);
+		else
+			init_file_event(init, event->data.u64 - INIT_EVENT_FILES);
 	}
 }
 

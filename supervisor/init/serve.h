@@ -12,7 +12,8 @@ enum {
 	INIT_EVENT_CHILD,
 	INIT_EVENT_DEADLINE,
 	INIT_EVENT_LIFE,
-	INIT_EVENT_FILES, /* and all above: file.c's */
+	INIT_EVENT_SESSIONS, /* two for each: session.c's */
+	INIT_EVENT_FILES = INIT_EVENT_SESSIONS + 2 * SP_INIT_SESSIONS_MAX, /* and above: file.c's */
 };
 
 /* Watch one more descriptor; init_serve_forget() before it is closed, since others may hold the
