@@ -109,7 +109,7 @@ static inline struct sp_file_place place_of(const struct held *held)
 
 /* One call of files.h that takes a path and fate: its status; a refusal is in fate->err. */
 #define FILE_BEGIN(call, live, held, fate, ...)                                                 \
-	({                                                                                      \
+	__extension__({                                                                         \
 		struct sp_file_place at_ = place_of(held);                                      \
 		memset((fate), 0, sizeof(*(fate)));                                             \
 		(fate)->fd = -1;                                                                \
@@ -121,7 +121,7 @@ static inline struct sp_file_place place_of(const struct held *held)
 
 /* The same, to its end: true when it went well. */
 #define FILE_DO(call, live, held, fate, ...)                             \
-	({                                                               \
+	__extension__({                                                  \
 		if (FILE_BEGIN(call, live, held, fate, __VA_ARGS__) < 0) \
 			(fate)->done = (fate)->failed = true;            \
 		LIVE_WAIT(live, (fate)->done);                           \
