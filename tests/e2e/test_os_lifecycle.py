@@ -321,24 +321,6 @@ class Answers(OsCase):
                 self.assert_error(self.ask(method, target), 501, code)
         self.assertEqual(self.ask("POST", "/v1/metrics/events", {}).status, 204)
 
-    def test_isolated_sessions_are_not_available(self):
-        box = self.create()
-        answer = self.execd(box, "GET", "/v1/isolated/capabilities")
-        self.assertEqual(answer.status, 200)
-        self.assertFalse(answer.json["available"])
-        self.assertFalse(answer.json["commit_supported"] or answer.json["diff_supported"])
-        for method, path, code in (("POST", "/session", "SERVICE_UNAVAILABLE"),
-                                   ("GET", "/sessions", "SERVICE_UNAVAILABLE"),
-                                   ("GET", "/session/x", "SERVICE_UNAVAILABLE"),
-                                   ("DELETE", "/session/x", "SERVICE_UNAVAILABLE"),
-                                   ("POST", "/session/x/run", "SERVICE_UNAVAILABLE"),
-                                   ("GET", "/session/x/files/info", "SERVICE_UNAVAILABLE"),
-                                   ("POST", "/session/x/directories", "SERVICE_UNAVAILABLE"),
-                                   ("GET", "/session/x/diff", "NOT_SUPPORTED"),
-                                   ("POST", "/session/x/commit", "NOT_SUPPORTED")):
-            with self.subTest(path):
-                self.assert_error(self.execd(box, method, "/v1/isolated" + path), 503, code)
-
     def test_endpoints(self):
         box = self.create()
         path = f"/v1/sandboxes/{box['id']}/endpoints"
