@@ -26,6 +26,7 @@
 
 #define FRAME_MAX     ((1u << 20) + 64u * 1024)
 #define FRAME_HEAD    5u
+#define FRAME_KINDS   "coerxd"
 #define INPUT_MAX     (SP_API_BODY_MAX + 4u)
 #define DATA_MAX      16u  /* representations of one result */
 #define TRACEBACK_MAX 256u /* lines */
@@ -237,8 +238,7 @@ static void keep_failure(struct sp_context *context, const char *data, size_t le
 	(void)!sp_buf_append(&context->failure.text, data, len);
 }
 
-/* 0, or -EPROTO. */
-static int take_frame(struct sp_context *context, char kind, const char *data, size_t len)
+static void take_frame(struct sp_context *context, char kind, const char *data, size_t len)
 {
 	bool listening = context->state == CONTEXT_BUSY && context->events;
 
@@ -246,27 +246,25 @@ static int take_frame(struct sp_context *context, char kind, const char *data, s
 	case 'c':
 		if (context->state == CONTEXT_BUSY)
 			begun(context, data, len);
-		return 0;
+		return;
 	case 'o':
 	case 'e':
 		if (listening && len > 0)
 			context->full =
 				!sp_events_output(context->events, kind == 'o' ? 1 : 2, data, len);
-		return 0;
+		return;
 	case 'r':
 		if (listening)
 			show_result(context, data, len);
-		return 0;
+		return;
 	case 'x':
 		if (context->state == CONTEXT_BUSY)
 			keep_failure(context, data, len);
-		return 0;
-	case 'd':
+		return;
+	default:
+		sp_assert(kind == 'd');
 		if (context->state == CONTEXT_BUSY)
 			finish_run(context);
-		return 0;
-	default:
-		return -EPROTO;
 	}
 }
 
@@ -289,12 +287,12 @@ static int take_frames(struct sp_context *context)
 		const char *head = frames->data + at;
 		size_t len = frame_length(head);
 
-		if (len > FRAME_MAX)
+		if (len > FRAME_MAX || !strchr(FRAME_KINDS, head[0]) || head[0] == '\0')
 			status = -EPROTO;
 		else if (frames->len - at - FRAME_HEAD < len)
 			break;
 		else
-			status = take_frame(context, head[0], head + FRAME_HEAD, len);
+			take_frame(context, head[0], head + FRAME_HEAD, len);
 		at += FRAME_HEAD + len;
 	}
 	if (status == 0)

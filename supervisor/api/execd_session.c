@@ -192,27 +192,23 @@ static void capture(struct run *run, const void *data, size_t len)
 	}
 }
 
-/* The state stands between two NULs, the last of which is the last byte of all; what a trace or a
- * message has put before it is of no interest. */
+/* The state stands between the last two NULs; what a trace or a message has put around it is of no
+ * interest. One that was cut off has no second NUL. */
 static void keep_state(struct run *run)
 {
 	struct sp_buf *state = &run->state;
 	struct sp_session *session = run->session;
+	const char *end;
 	const char *begin;
-	size_t len;
 
-	if (run->forgets || run->state_lost || state->len < 2 ||
-	    state->data[state->len - 1] != '\0')
+	if (run->forgets || run->state_lost || state->len == 0)
 		return;
-	begin = memrchr(state->data, '\0', state->len - 1);
-	if (!begin)
+	end = memrchr(state->data, '\0', state->len);
+	begin = end ? memrchr(state->data, '\0', (size_t)(end - state->data)) : NULL;
+	if (!begin || end - begin > (ptrdiff_t)SP_EXECD_STATE_MAX)
 		return;
-	begin++;
-	len = (size_t)(state->data + state->len - 1 - begin);
-	if (len > SP_EXECD_STATE_MAX)
-		return;
-	sp_buf_consume(state, (size_t)(begin - state->data));
-	state->len = len;
+	state->len = (size_t)(end - state->data);
+	sp_buf_consume(state, (size_t)(begin + 1 - state->data));
 	sp_buf_done(&session->state);
 	session->state = *state;
 	sp_buf_init(state, CAPTURE_MAX);

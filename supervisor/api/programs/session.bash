@@ -21,6 +21,7 @@ __sp_keep() {
 	unset -f __sp_keep
 	{
 		builtin printf '\0'
+		builtin printf 'unset -v HOME LANG PATH\n'
 		builtin shopt -p
 		builtin printf 'command cd -- %q\n' "$PWD"
 		builtin umask -p

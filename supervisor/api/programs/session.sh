@@ -13,7 +13,7 @@ __sp_keep() {
 	set +evx
 	unset __sp_text
 	{
-		printf '\0'
+		printf '\0unset HOME LANG PATH\n'
 		set
 		export -p
 		alias | sed 's/^alias //; s/^/alias /'
