@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHOWN_MAX 256u /* of a path in a message */
+
 /* ---- info ---- */
 
 struct info {
@@ -215,6 +217,7 @@ static void on_listed(void *arg, const struct sp_err *err)
 	struct listing *listing = arg;
 	struct sp_files_call *call = &listing->call;
 	bool execd = call->request->style == SP_STYLE_EXECD;
+	struct sp_err too_many = {0};
 
 	call->op = NULL;
 	if (!err) {
@@ -225,8 +228,11 @@ static void on_listed(void *arg, const struct sp_err *err)
 		sp_os_reply_error(call->request, MHD_HTTP_BAD_REQUEST, "INVALID_REQUEST_BODY", "%s",
 				  err->message);
 		sp_files_reply_elsewhere(call);
-	} else if (err->code == SP_CODE_TOO_MANY) {
-		sp_files_reply_failure(call, err);
+	} else if (err->code == SP_CODE_TOO_MANY && err->status == -E2BIG) {
+		(void)sp_err_code(&too_many, err->code, err->status,
+				  "'%.*s' has more than %u entries", (int)SHOWN_MAX, listing->path,
+				  SP_FILE_LIST_MAX);
+		sp_files_reply_failure(call, &too_many);
 	} else {
 		sp_files_reply_error(call, err);
 	}

@@ -506,6 +506,36 @@ print(sorted((chr(text[0]), len(text), len(set(text))) for text in seen))
         self.assertEqual(self.shell("ls /workspace/many | wc -l; cat /workspace/many/77"),
                          "100\n77")
 
+    def test_a_hundred_at_once_take_turns(self):
+        faults = []
+
+        def one(index):
+            path = f"/workspace/turn/{index}"
+            if self.upload(*pair(path, b"%d" % index)).status != 200:
+                faults.append(index)
+            elif self.get(path).body != b"%d" % index or self.info(path).status != 200:
+                faults.append(index)
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(100)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(faults, [])
+
+    def test_those_that_wait_for_a_turn_may_leave(self):
+        body = form(*pair("/workspace/x", bytes(MIB)))
+        head = {**self.box_.headers, **FORM, "Content-Length": len(body)}
+        socks = [self.connect() for _ in range(60)]
+        for sock in socks:
+            self.send(sock, "POST", self.box_.root + "/files/upload", head, body[:len(body) // 2])
+        time.sleep(0.2)
+        random.shuffle(socks)
+        for sock in socks:
+            sock.close()
+        self.put("/workspace/y", b"y")
+        wait_until(lambda: self.temporary_files() == "/workspace/y", what="nothing else is left")
+
     def test_chunked_and_waiting_for_leave(self):
         body = form(*pair("/workspace/x", b"chunked" * 1000))
         sock = self.connect()
