@@ -17,7 +17,7 @@
 #include "supervisor/api/execd.h"
 
 #include "pool/base/clock.h"
-#include "supervisor/api/programs/programs.h"
+#include "supervisor/api/execd_programs.h"
 
 #include <errno.h>
 #include <signal.h>

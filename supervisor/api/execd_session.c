@@ -17,8 +17,8 @@
  */
 #include "supervisor/api/execd.h"
 
+#include "supervisor/api/execd_programs.h"
 #include "supervisor/api/json_body.h"
-#include "supervisor/api/programs/programs.h"
 #include "supervisor/daemon/files.h"
 
 #include <errno.h>

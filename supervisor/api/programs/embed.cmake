@@ -5,7 +5,7 @@
 #	cmake -DFOLDER=supervisor/api/programs -DOUT=programs_text.c -P embed.cmake
 file(GLOB programs ${FOLDER}/*.bash ${FOLDER}/*.sh ${FOLDER}/*.py)
 list(SORT programs)
-file(WRITE ${OUT} "#include \"supervisor/api/programs/programs.h\"\n")
+file(WRITE ${OUT} "#include \"supervisor/api/execd_programs.h\"\n")
 foreach(program IN LISTS programs)
 	get_filename_component(name ${program} NAME)
 	string(REPLACE "." "_" name ${name})
