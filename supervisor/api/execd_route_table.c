@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-/* The handlers of the sandbox's own files, in the session of {key}. */
-#define ISOLATED(method, path, handle)                                  \
-	{                                                               \
-		method, SP_ISOLATED_FILES path, SP_ROUTE_INSIDE, handle \
-	}
-
 const struct sp_route sp_execd_routes[] = {
 	{"GET", "/ping", SP_ROUTE_INSIDE, sp_handle_execd_ping},
 	{"POST", "/command", SP_ROUTE_INSIDE, sp_handle_execd_command},
@@ -50,17 +44,24 @@ const struct sp_route sp_execd_routes[] = {
 	{"GET", "/v1/isolated/session/{key}/diff", SP_ROUTE_INSIDE, sp_handle_isolated_unsupported},
 	{"POST", "/v1/isolated/session/{key}/commit", SP_ROUTE_INSIDE,
 	 sp_handle_isolated_unsupported},
-	ISOLATED("GET", "/files/info", sp_handle_files_info),
-	ISOLATED("GET", "/files/search", sp_handle_files_search),
-	ISOLATED("POST", "/files/replace", sp_handle_files_replace),
-	ISOLATED("POST", "/files/mv", sp_handle_files_move),
-	ISOLATED("POST", "/files/permissions", sp_handle_files_permissions),
-	ISOLATED("POST", "/files/upload", sp_handle_files_upload),
-	ISOLATED("GET", "/files/download", sp_handle_files_download),
-	ISOLATED("DELETE", "/files", sp_handle_files_delete),
-	ISOLATED("GET", "/directories/list", sp_handle_directories_list),
-	ISOLATED("POST", "/directories", sp_handle_directories_create),
-	ISOLATED("DELETE", "/directories", sp_handle_directories_delete),
+	{"GET", "/v1/isolated/session/{key}/files/info", SP_ROUTE_INSIDE, sp_handle_files_info},
+	{"GET", "/v1/isolated/session/{key}/files/search", SP_ROUTE_INSIDE, sp_handle_files_search},
+	{"POST", "/v1/isolated/session/{key}/files/replace", SP_ROUTE_INSIDE,
+	 sp_handle_files_replace},
+	{"POST", "/v1/isolated/session/{key}/files/mv", SP_ROUTE_INSIDE, sp_handle_files_move},
+	{"POST", "/v1/isolated/session/{key}/files/permissions", SP_ROUTE_INSIDE,
+	 sp_handle_files_permissions},
+	{"POST", "/v1/isolated/session/{key}/files/upload", SP_ROUTE_INSIDE,
+	 sp_handle_files_upload},
+	{"GET", "/v1/isolated/session/{key}/files/download", SP_ROUTE_INSIDE,
+	 sp_handle_files_download},
+	{"DELETE", "/v1/isolated/session/{key}/files", SP_ROUTE_INSIDE, sp_handle_files_delete},
+	{"GET", "/v1/isolated/session/{key}/directories/list", SP_ROUTE_INSIDE,
+	 sp_handle_directories_list},
+	{"POST", "/v1/isolated/session/{key}/directories", SP_ROUTE_INSIDE,
+	 sp_handle_directories_create},
+	{"DELETE", "/v1/isolated/session/{key}/directories", SP_ROUTE_INSIDE,
+	 sp_handle_directories_delete},
 	{"POST", "/pty", SP_ROUTE_INSIDE, sp_handle_pty_create},
 	{"GET", "/pty/{key}", SP_ROUTE_INSIDE, sp_handle_pty_get},
 	{"DELETE", "/pty/{key}", SP_ROUTE_INSIDE, sp_handle_pty_delete},

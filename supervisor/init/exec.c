@@ -347,6 +347,8 @@ static int clone_child(struct init *init, struct slot *slot, int cgroup_fd, stru
 		.stack = (uint64_t)(uintptr_t)(slot->arena + ARENA_GUARD),
 		.stack_size = ARENA_STACK,
 	};
+	/* A session's runs are one shell to its client, whose number does not change. */
+	const pid_t shell_pid = 2;
 	pid_t pid;
 
 	if (slot->child.rootless)
@@ -354,6 +356,10 @@ static int clone_child(struct init *init, struct slot *slot, int cgroup_fd, stru
 	if (cgroup_fd >= 0) {
 		args.flags |= CLONE_INTO_CGROUP;
 		args.cgroup = (uint64_t)(unsigned int)cgroup_fd;
+	}
+	if (slot->child.session_fd >= 0) {
+		args.set_tid = (uint64_t)(uintptr_t)&shell_pid;
+		args.set_tid_size = 1;
 	}
 	slot->in_memory = 1;
 	if (slot->child.session_fd >= 0) {
@@ -364,6 +370,11 @@ static int clone_child(struct init *init, struct slot *slot, int cgroup_fd, stru
 	}
 	/* From here on the child may run, so its part of the slot is only read. */
 	pid = raw_clone3(&args, init_child_main, &slot->child);
+	if (pid == -EEXIST) { /* of a session: something else has that number */
+		args.set_tid_size = 0;
+		args.set_tid = 0;
+		pid = raw_clone3(&args, init_child_main, &slot->child);
+	}
 	if (slot->child.session_fd >= 0)
 		init_session_children_end(init);
 	if (pid < 0)

@@ -114,14 +114,26 @@ static int fork_helper(struct init *init, struct helper *helper, const struct sp
 		.flags = CLONE_PIDFD,
 		.pidfd = (uint64_t)(uintptr_t)&helper->pidfd,
 	};
+	int session_fd = request->session == 0 ? -1 : init_session_pidfd(request->session);
 	pid_t pid;
 
+	if (request->session != 0 && session_fd < 0)
+		return session_fd;
 	if (!init->direct && init->boot->rootless == 1)
 		args.flags |= CLONE_NEWUSER;
 	helper->pidfd = -1;
+	/* Born there as well, so that it is somebody in the session's proc. */
+	if (session_fd >= 0) {
+		int status = init_session_children(init, session_fd);
+
+		if (status < 0)
+			return status;
+	}
 	pid = sp_sys_clone3(&args);
 	if (pid == 0)
 		init_file_helper(init, request, channel_fd, helper->serial);
+	if (session_fd >= 0)
+		init_session_children_end(init);
 	if (pid < 0)
 		return pid;
 	helper->pid = pid;
@@ -138,9 +150,6 @@ void init_file_start(struct init *init, const struct sp_init_file *request, int 
 	if (!ids_valid(init, request)) {
 		stage = "credentials";
 		status = -EINVAL;
-	} else if (request->session != 0 && init_session_pidfd(request->session) < 0) {
-		stage = "isolated_session";
-		status = -ESRCH;
 	} else if (init->kill_state != INIT_KILL_NONE) {
 		stage = "kill"; /* it would be killed as well */
 	} else if (helper) {

@@ -383,14 +383,18 @@ static int attach_places(struct builder *builder)
 		status = attach_private(builder, "tmp", 01777, "/tmp", ATTRIBUTES);
 	if (status < 0)
 		return status;
+	/* A root without them has nothing that would have to be covered. */
 	stage(builder, "run");
 	status = attach_private(builder, "run", 01777, "/run", ATTRIBUTES);
-	if (status < 0)
+	if (status < 0 && status != -ENOENT)
 		return status;
 	stage(builder, "shm");
 	status = attach_private(builder, "shm", 01777, "/dev/shm", ATTRIBUTES | MOUNT_ATTR_NOEXEC);
+	if (status < 0 && status != -ENOENT)
+		return status;
 	stage(builder, "devpts");
-	if (status == 0 && builder->pts_fd >= 0)
+	status = 0;
+	if (builder->pts_fd >= 0)
 		status = attach(builder, builder->pts_fd, "/dev/pts", false);
 	return status;
 }
@@ -466,6 +470,10 @@ static int attach_bind(struct builder *builder, uint32_t i)
 	SP_AUTO_CLOSE int target_fd = open_path(builder->targets[i]);
 	int status = 0;
 
+	if ((builder->request->read_only_binds & (UINT64_C(1) << i)) != 0)
+		status = read_only(source->mount_fd);
+	if (status < 0)
+		return status;
 	if (target_fd == -ENOENT)
 		return attach(builder, source->mount_fd, builder->targets[i], source->is_file);
 	if (target_fd < 0)
@@ -473,8 +481,6 @@ static int attach_bind(struct builder *builder, uint32_t i)
 	status = real_path(target_fd, path);
 	if (status == 0 && forbidden(path))
 		status = -EPERM;
-	if (status == 0 && (builder->request->read_only_binds & (UINT64_C(1) << i)) != 0)
-		status = read_only(source->mount_fd);
 	return status < 0 ? status : sp_mount_attach(source->mount_fd, target_fd);
 }
 

@@ -114,7 +114,7 @@ Test(daemon_files, only_for_the_holder)
 	place.session = 1;
 	cr_assert(sp_file_stat(live.service, &held.caller, &place, "/tmp", fate_on_stat, &fate, &op,
 			       &fate.err) < 0);
-	cr_assert(fate.err.code == SP_CODE_UNSUPPORTED);
+	cr_assert(fate.err.code == SP_CODE_NOT_FOUND);
 	live_release(&live, &held);
 	cr_assert(sp_file_stat(live.service, &held.caller,
 			       &(struct sp_file_place){held.id, 0, -1, -1}, "/tmp", fate_on_stat,
