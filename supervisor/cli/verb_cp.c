@@ -1,6 +1,8 @@
 /*
  * sandpool cp: a file or a tree into a sandbox, or out of it.
  */
+#include <errno.h>
+
 #include "supervisor/cli/copy.h"
 
 enum { OPTION_RECURSIVE, OPTION_MODE, OPTION_END };
@@ -38,6 +40,8 @@ static int run(struct sp_cli *cli)
 	if (status == 0)
 		status = in ? sp_cli_copy_up(cli, source, &to, recursive, mode, &err)
 			    : sp_cli_copy_down(cli, &from, target, recursive, &err);
+	if (status == -EPIPE)
+		return SP_CLI_EXIT_PIPE;
 	return status < 0 ? sp_cli_fail(cli, &err) : 0;
 }
 
