@@ -45,6 +45,7 @@ static const struct sock_filter filter[] = {
 	ALLOW(SYS_unlinkat),
 	ALLOW(SYS_fchmod),
 	ALLOW(SYS_fchmodat),
+	ALLOW(CALL_FCHMODAT2),
 	ALLOW(SYS_fchownat),
 	ALLOW(SYS_utimensat),
 	ALLOW(SYS_fsync),

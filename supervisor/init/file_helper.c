@@ -236,7 +236,7 @@ static int serve(struct file_job *job, struct sp_init_file_info *info, int *ret_
 	return -ENOSYS;
 }
 
-/* Those that have told or taken something cannot begin again. */
+/* A listing has told something, and an upload taken something: that one sees to it itself. */
 static bool can_be_repeated(const struct file_job *job)
 {
 	return job->request->kind != SP_INIT_FILE_LIST && job->request->kind != SP_INIT_FILE_WRITE;

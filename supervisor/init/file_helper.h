@@ -13,6 +13,8 @@
 #define INIT_FILE_ID      65533u /* its ids but the file system ones: nobody else's */
 #define INIT_FILE_CHANNEL 0      /* descriptor; there is no other at the start */
 
+#define CALL_FCHMODAT2 452 /* newer than the headers; the same everywhere */
+
 /* What is being done. */
 struct file_job {
 	const struct sp_init_file *request;
@@ -95,7 +97,8 @@ void file_close_opened(void);
 /* A file to write to, in that directory: nameless where the file system can do that, so that
  * nothing is left of it if everything ends here and now. */
 int file_temporary_open(struct file_job *job, int dir_fd);
-/* It gets its name; replace: whatever has that goes. */
+/* It gets its name; replace: whatever has that goes. After an error it may have its temporary one,
+ * in job->temporary_fd. */
 int file_temporary_publish(struct file_job *job, int fd, const struct file_name *name,
 			   bool replace);
 void file_temporary_drop(struct file_job *job);

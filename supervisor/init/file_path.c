@@ -84,6 +84,7 @@ static void own_fd_path(int fd, char *path)
 	(void)snprintf(path, OWN_FD_SPACE, "/proc/self/fd/%d", fd);
 }
 
+/* An O_PATH descriptor takes a call of Linux 6.6, or a proc that shows this process. */
 int file_mode(int fd, mode_t mode)
 {
 	char path[OWN_FD_SPACE];
@@ -91,7 +92,10 @@ int file_mode(int fd, mode_t mode)
 
 	if (status != -EBADF)
 		return status;
-	own_fd_path(fd, path); /* O_PATH */
+	status = (int)RAW4(CALL_FCHMODAT2, fd, "", mode, AT_EMPTY_PATH);
+	if (status != -ENOSYS)
+		return status;
+	own_fd_path(fd, path);
 	return (int)RAW3(SYS_fchmodat, AT_FDCWD, path, mode);
 }
 
@@ -347,21 +351,8 @@ void file_sweep(const struct file_job *job, const char *path)
 
 /* ---- temporary files ---- */
 
-int file_temporary_open(struct file_job *job, int dir_fd)
-{
-	int fd = (int)RAW4(SYS_openat, dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-
-	/* EISDIR: a kernel whose file system does not know the flag. */
-	if (fd != -EOPNOTSUPP && fd != -EISDIR)
-		return fd;
-	fd = (int)RAW4(SYS_openat, dir_fd, job->temporary,
-		       O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		job->temporary_fd = dir_fd;
-	return fd;
-}
-
-/* Kernels before 6.10 want a capability for the first, or the second. */
+/* Kernels before 6.10 want a capability for the first, or the second, for which a proc must show
+ * this process: that of a session does not. */
 static int link_nameless(int fd, int dir_fd, const char *name)
 {
 	char path[OWN_FD_SPACE];
@@ -371,6 +362,25 @@ static int link_nameless(int fd, int dir_fd, const char *name)
 		return status;
 	own_fd_path(fd, path);
 	return (int)RAW5(SYS_linkat, AT_FDCWD, path, dir_fd, name, AT_SYMLINK_FOLLOW);
+}
+
+int file_temporary_open(struct file_job *job, int dir_fd)
+{
+	SP_AUTO_CLOSE int nameless_fd =
+		(int)RAW4(SYS_openat, dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	int fd;
+
+	/* "/" is there already, if it gets as far as that. */
+	if (nameless_fd >= 0 && link_nameless(nameless_fd, AT_FDCWD, "/") != -ENOENT)
+		return sp_take_fd(&nameless_fd);
+	/* EISDIR: a kernel whose file system does not know the flag. */
+	if (nameless_fd < 0 && nameless_fd != -EOPNOTSUPP && nameless_fd != -EISDIR)
+		return nameless_fd;
+	fd = (int)RAW4(SYS_openat, dir_fd, job->temporary,
+		       O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		job->temporary_fd = dir_fd;
+	return fd;
 }
 
 /* In two steps what the kernel has no one for: a name nobody looks for, then the right one. */
@@ -393,8 +403,6 @@ int file_temporary_publish(struct file_job *job, int fd, const struct file_name 
 			   name->name, replace ? 0 : RENAME_NOREPLACE);
 	if (status == 0)
 		job->temporary_fd = -1;
-	else
-		file_temporary_drop(job);
 	return status;
 }
 

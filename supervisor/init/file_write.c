@@ -160,28 +160,61 @@ static int commit(struct file_job *job, int fd, const struct file_name *name)
 	return status;
 }
 
-int file_write(struct file_job *job)
+/* A file to write to, in the directory that is the right one by now. */
+static int begin(struct file_job *job, int unused_fd)
 {
 	SP_AUTO_CLOSE int place_fd = find_place(job);
-	struct file_name name = {.dir_fd = -1};
-	SP_AUTO_CLOSE int fd = -1;
-	int status;
+	int fd;
 
+	SP_UNUSED(unused_fd);
 	if (place_fd < 0)
 		return place_fd;
 	job->stage = "create";
 	fd = file_temporary_open(job, place_fd);
+	if (fd >= 0 && job->temporary_fd >= 0)
+		(void)sp_take_fd(&place_fd); /* it has a name there */
+	return fd;
+}
+
+static int finish(struct file_job *job, int fd)
+{
+	struct file_name name = {.dir_fd = -1};
+	int status;
+
+	job->stage = "path";
+	status = file_destination(job, job->path, true, &name);
+	if (status == 0)
+		status = commit(job, fd, &name);
+	if (job->temporary_fd == name.dir_fd)
+		file_temporary_drop(job); /* while it is open */
+	sp_fd_close(&name.dir_fd);
+	return status;
+}
+
+/* Either part is done anew when a directory that was closed by who asks is in the way; not the
+ * content in between. */
+static int owners(struct file_job *job, int (*part)(struct file_job *job, int fd), int fd)
+{
+	int status = part(job, fd);
+
+	if (status != -EACCES || !file_open_closed(job))
+		return status;
+	status = part(job, fd);
+	file_close_opened();
+	return status;
+}
+
+int file_write(struct file_job *job)
+{
+	SP_AUTO_CLOSE int fd = owners(job, begin, -1);
+	int status;
+
 	if (fd < 0)
 		return fd;
 	job->stage = "write";
 	status = take_content(fd);
-	if (status == 0) {
-		job->stage = "path";
-		status = file_destination(job, job->path, true, &name);
-	}
 	if (status == 0)
-		status = commit(job, fd, &name);
+		status = owners(job, finish, fd);
 	file_temporary_drop(job);
-	sp_fd_close(&name.dir_fd);
 	return status;
 }

@@ -111,12 +111,28 @@ Test(init_files, stat_of_times_that_no_64_bits_hold)
 
 Test(init_files, stat_errors)
 {
-	shell("mkdir -m 0 /tmp/closed; : > /tmp/f");
+	shell(": > /tmp/f");
 	cr_assert(stat_of("/tmp/missing") == -ENOENT);
 	cr_assert(stat_of("/tmp/missing/below") == -ENOENT);
 	cr_assert(stat_of("/tmp/f/below") == -ENOTDIR);
-	cr_assert(stat_of("/tmp/closed/below") == -EACCES);
 	cr_assert(stat_of("/.init/proc") == -EACCES, "init's own proc is not for anybody else");
+}
+
+Test(init_files, directories_closed_by_their_owner_are_in_nobodys_way_but_others)
+{
+	struct file_ask other = {.kind = SP_INIT_FILE_STAT, .path = "/tmp/a/b/f", .uid = 2000};
+
+	shell("mkdir -p /tmp/a/b; echo x > /tmp/a/b/f; chmod 644 /tmp/a/b; chmod 0 /tmp/a");
+	cr_assert(stat_of("/tmp/a/b/f") == 0, "%s", strerror(-reply.status));
+	cr_assert(channel_do(&harness, &other, &reply) == -EACCES);
+	cr_assert(stat_of("/tmp/a/b/missing") == -ENOENT);
+	cr_assert(stat_of("/tmp/a/b") == 0 && reply.info.mode == 0644, "closed again");
+	cr_assert(stat_of("/tmp/a") == 0 && reply.info.mode == 0);
+	cr_assert(channel_put(&harness, "/tmp/a/b/f", "new", 3) == 0);
+	cr_assert(channel_put(&harness, "/tmp/a/b/c/g", "new", 3) == 0);
+	cr_assert(stat_of("/tmp/a/b") == 0 && reply.info.mode == 0644);
+	cr_assert(stat_of("/tmp/a") == 0 && reply.info.mode == 0);
+	shell("chmod 700 /tmp/a /tmp/a/b; test $(cat /tmp/a/b/f /tmp/a/b/c/g) = newnew");
 }
 
 /* ---- open ---- */
@@ -428,7 +444,7 @@ Test(init_file_helper, has_no_descriptor_but_the_channel_and_its_files)
 	}
 	(void)closedir(dir);
 	cr_assert(sockets == 1, "%u sockets", sockets);
-	cr_assert(others == 2, "the directory and the file, not %u", others);
+	cr_assert(others == 1, "the file alone, not %u", others);
 	sp_fd_close(&fd);
 }
 
@@ -465,6 +481,15 @@ Test(init_file_helper, goes_when_nobody_waits_for_it)
 	wait_for_no_helper();
 	cr_assert(kill(pid, 0) < 0 && errno == ESRCH);
 	shell("test ! -e /tmp/upload");
+}
+
+Test(init_file_helper, goes_even_if_it_cannot_notice)
+{
+	int fd = waiting_upload();
+
+	cr_assert(kill(helper_pid(), SIGSTOP) == 0);
+	sp_fd_close(&fd);
+	wait_for_no_helper();
 }
 
 Test(init_file_helper, its_death_is_told)
