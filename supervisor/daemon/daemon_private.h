@@ -168,6 +168,7 @@ struct sp_exec {
 	bool stdin_wanted;
 	bool merge_stderr;
 	bool resident; /* it waits for work; counted in service->residents */
+	bool isolated; /* a run in an isolated session */
 	bool stdin_closing;
 	bool over_limit;        /* nothing is delivered any more, only counted */
 	uint16_t rows, columns; /* of a resize before the pty is here */
@@ -273,6 +274,7 @@ struct daemon_metrics {
 	struct sp_metric *sandboxes, *acquire_total, *acquire_seconds, *create_seconds;
 	struct sp_metric *create_failures, *ends, *kill_seconds, *exec_seconds, *handout_seconds;
 	struct sp_metric *idle_age_seconds, *store_up, *limits_degraded, *running_execs, *waiters;
+	struct sp_metric *isolated_sessions, *isolated_run_seconds;
 	struct sp_metric *file_seconds, *pool_degraded, *build_info, *store_command, *hosts,
 		*spec_mismatch;
 };
@@ -601,6 +603,8 @@ void metrics_file(struct sp_service *service, const char *pool, const char *oper
 		  const char *result, double seconds);
 void metrics_exec(struct sp_service *service, const char *pool,
 		  const struct sp_exec_result *result);
+void metrics_isolated_run(struct sp_service *service, const char *pool,
+			  const struct sp_exec_result *result);
 
 /* ---- the process: notify.c, state_dir.c, privileges.c, reload.c, start.c, stop.c ---- */
 

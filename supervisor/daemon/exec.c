@@ -116,6 +116,7 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 	exec->stdin_wanted = spec->stdin_open;
 	exec->merge_stderr = spec->merge_stderr;
 	exec->resident = spec->resident;
+	exec->isolated = spec->session != 0;
 	service->residents += spec->resident;
 	exec->events = *events;
 	exec->arg = arg;
@@ -504,6 +505,8 @@ static void finish(struct sp_exec *exec)
 	    (result.reason == SP_EXEC_EXITED || result.reason == SP_EXEC_SIGNALED))
 		result.reason = SP_EXEC_OUTPUT;
 	metrics_exec(exec->service, exec->pool_name, &result);
+	if (exec->isolated)
+		metrics_isolated_run(exec->service, exec->pool_name, &result);
 	exec_free(exec);
 	if (ended)
 		ended(arg, &result);

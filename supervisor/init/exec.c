@@ -120,6 +120,13 @@ bool init_exec_known(uint32_t exec)
 	return slot_of_exec(exec) != NULL;
 }
 
+int init_exec_session(uint32_t exec)
+{
+	const struct slot *slot = slot_of_exec(exec);
+
+	return slot ? slot->child.session_fd : -1;
+}
+
 static int fault(struct start_fault *ret, const char *stage, int status)
 {
 	ret->stage = stage;

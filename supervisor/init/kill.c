@@ -6,7 +6,7 @@
  *
  * The kernel cannot tell whose a process is once its parents are gone, so KILL_EXEC without cgroup
  * is refused when anything of another exec may be alive (init->mixed), or a session: sandpoold then
- * kills the sandbox.
+ * kills the sandbox. Of an exec in a session everything goes that runs in the session.
  */
 #include "supervisor/init/kill.h"
 
@@ -39,6 +39,11 @@ void init_kill_start(struct init *init, const struct sp_init_header *about)
 	}
 	if (!init_exec_known(about->exec)) {
 		answer(init, about, -ESRCH, "kill");
+		return;
+	}
+	if (init_exec_session(about->exec) >= 0) {
+		init_session_kill(init_exec_session(about->exec));
+		answer(init, about, 0, NULL);
 		return;
 	}
 	if (init->mixed || init_exec_count() > 1 || init_session_count() > 0) {

@@ -198,6 +198,13 @@ void init_session_close(uint32_t number)
 		(void)kill(session->pid, SIGKILL);
 }
 
+void init_session_kill(int session_fd)
+{
+	for (size_t i = 0; i < SP_INIT_SESSIONS_MAX; i++)
+		if (sessions[i].pid != 0 && sessions[i].pidfd == session_fd)
+			(void)kill(sessions[i].pid, INIT_SESSION_KILL);
+}
+
 static void end_report(struct init *init, struct session *session)
 {
 	init_serve_forget(init, session->report_fd);

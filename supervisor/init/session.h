@@ -19,6 +19,7 @@
 #include "supervisor/init/init.h"
 
 #include <sched.h>
+#include <signal.h>
 
 /* What a child enters; into the pid namespace it is born. */
 #define INIT_SESSION_NAMESPACES \
@@ -34,6 +35,9 @@ void init_session_event(struct init *init, uint64_t event);
 /* Borrowed; -ESRCH: no such session, or it is not open. */
 int init_session_pidfd(uint32_t number);
 unsigned int init_session_count(void);
+/* Everything in it but its first process. */
+void init_session_kill(int session_fd);
+#define INIT_SESSION_KILL SIGUSR1 /* to the first process */
 
 /* Children that init makes between these two are born in the session's pid namespace. */
 int init_session_children(struct init *init, int session_fd);

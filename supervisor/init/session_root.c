@@ -558,14 +558,14 @@ static int own_descriptors(const struct init *init, int report_fd)
 	return close_range(PROC_FD + 1, ~0u, 0) == 0 ? 0 : -errno;
 }
 
-/* Nothing can be done from here on but to wait. It may be looked at, by init: that is asked of who
- * enters its namespaces. Nobody else has its uid. */
+/* Nothing can be done from here on but to wait, and to kill. It may be looked at, by init: that is
+ * asked of who enters its namespaces. Nobody else has its uid. */
 static int confine(const struct init *init, struct builder *builder)
 {
 	int status;
 
 	stage(builder, "confinement");
-	status = sp_sys_capset(0, 0, 0);
+	status = sp_sys_capset(UINT64_C(1) << CAP_KILL, UINT64_C(1) << CAP_KILL, 0);
 	if (status == 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0)
 		status = -errno;
 	if (status == 0)
@@ -583,16 +583,20 @@ static void report(const struct builder *builder, int status)
 		_exit(1);
 }
 
+/* Every signal is blocked, and nobody in here may send us one. */
 static SP_NORETURN void reap_for_ever(void)
 {
-	sigset_t child;
+	sigset_t awaited;
 
-	(void)sigemptyset(&child);
-	(void)sigaddset(&child, SIGCHLD);
+	(void)sigemptyset(&awaited);
+	(void)sigaddset(&awaited, SIGCHLD);
+	(void)sigaddset(&awaited, INIT_SESSION_KILL);
 	for (;;) {
 		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;
-		(void)RAW4(SYS_rt_sigtimedwait, &child, NULL, NULL, KERNEL_SIGSET);
+		if (RAW4(SYS_rt_sigtimedwait, &awaited, NULL, NULL, KERNEL_SIGSET) ==
+		    INIT_SESSION_KILL)
+			(void)kill(-1, SIGKILL);
 	}
 }
 

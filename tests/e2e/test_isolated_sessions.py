@@ -1,12 +1,16 @@
 """Isolated sessions: namespaces inside a sandbox, by execd's /v1/isolated routes."""
 
+import concurrent.futures
 import json
 import os
+import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
-from execd_case import ExecdCase  # noqa: E402
+from execd_case import Box, ExecdCase  # noqa: E402
+import sandpool_test as t  # noqa: E402
 from sandpool_test import main  # noqa: E402
 
 
@@ -248,6 +252,57 @@ class Sessions(IsolatedCase):
         self.assertEqual(self.run_in(session, "echo on"), ("on\n", None))
 
 
+class Environment(IsolatedCase):
+    """What of the sandbox's variables a session gets."""
+
+    variables = {"PLAIN": "p", "MY_API_KEY": "k", "my_token": "t", "AWS_REGION": "a",
+                 "KEPT_SECRET": "s", "EXECD_ACCESS_TOKEN": "x", "EXECD_ENVS": "/x"}
+
+    def setUp(self):
+        before = self.leased()
+        response = self.ask("POST", "/v1/sandboxes", {
+            "image": {"uri": "python:3.11"}, "entrypoint": ["tail", "-f", "/dev/null"],
+            "resourceLimits": {"cpu": "500m", "memory": "128Mi"}, "env": self.variables})
+        self.sandbox = Box(self, response.json)
+        self.sandbox.own_id = (self.leased() - before).pop()
+        self.addCleanup(self.ask, "DELETE", f"/v1/sandboxes/{self.sandbox.uuid}")
+
+    def passed(self, **spec):
+        session = self.create(**({"env_passthrough": spec} if spec else {}))
+        text, _ = self.run_in(session, "env; tr '\\0' '\\n' < /proc/1/environ 2>/dev/null")
+        names = {line.partition("=")[0] for line in text.splitlines()}
+        return names & set(self.variables)
+
+    def test_secrets_are_kept_back(self):
+        self.assertEqual(self.passed(), {"PLAIN"})
+        self.assertEqual(self.passed(mode="deny"), {"PLAIN"})
+        # Keys without a mode are dropped, and switch nothing off.
+        self.assertEqual(self.passed(keys=["PLAIN"]), {"PLAIN"})
+        self.assertEqual(self.passed(mode="deny", keys=["PLAIN"]),
+                         {"MY_API_KEY", "my_token", "AWS_REGION", "KEPT_SECRET"})
+        self.assertEqual(self.passed(mode="allow"), set())
+        self.assertEqual(self.passed(mode="allow", keys=["KEPT_SECRET", "NONE",
+                                                         "EXECD_ACCESS_TOKEN", "EXECD_ENVS"]),
+                         {"KEPT_SECRET"})
+
+
+class Metrics(IsolatedCase):
+    def value(self, name, **labels):
+        return self.daemon.metric_sum(name, **labels)
+
+    def test_I_G_sessions_and_runs_are_counted(self):
+        runs = "sandpool_isolated_run_duration_seconds_count"
+        good, bad = self.value(runs, result="success"), self.value(runs, result="error")
+        session = self.create()
+        self.run_in(session, "true")
+        self.run_in(session, "false")
+        self.assertEqual(self.value("sandpool_isolated_sessions"), 1)
+        self.assertEqual(self.value(runs, result="success"), good + 1)
+        self.assertEqual(self.value(runs, result="error"), bad + 1)
+        self.delete(session)
+        t.wait_until(lambda: self.value("sandpool_isolated_sessions") == 0)
+
+
 class Runs(IsolatedCase):
     def test_events(self):
         session = self.create()
@@ -281,12 +336,87 @@ class Runs(IsolatedCase):
         session = self.create()
         self.assertEqual(self.run_in(session, "echo a; echo; echo b"), ("a\n\nb\n", None))
 
-    def test_a_dead_session(self):
+    def test_the_first_process_cannot_be_killed_from_inside(self):
         session = self.create()
-        # Who has the sandbox may end what is in it; here its memory limit would.
-        self.outside("true")
         self.assertEqual(self.run_in(session, "kill -9 1; echo $?")[0].split()[-1], "1")
         self.assertEqual(self.run_in(session, "echo on"), ("on\n", None))
+
+    def first_process(self):
+        """On the host: the first process of the only session that there is."""
+        def is_init(pid):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    return file.read().startswith(b"sandpool-init")
+            except OSError:
+                return False
+
+        def status(pid):
+            with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+                return dict(line.rstrip().split(":\t", 1) for line in file if ":\t" in line)
+        # Other daemons' are not ours to kill.
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            if is_init(pid) and is_init(status(pid)["PPid"]):
+                if os.path.exists(f"/proc/{pid}/root{self.marker}"):
+                    found.append(int(pid))
+        self.assertEqual(len(found), 1)
+        return found[0]
+
+    def test_a_dead_session(self):
+        session = self.create()
+        self.marker = f"/workspace/{session}"
+        self.run_in(session, f"touch {self.marker}")
+        os.kill(self.first_process(), signal.SIGKILL)
+
+        def is_dead():
+            state = self.sandbox.execd("GET", f"/v1/isolated/session/{session}").json
+            return state["status"] == "dead"
+        t.wait_until(is_dead)
+        events = self.events(session, "echo on")
+        text = "isolated session is not active: session process has exited"
+        self.assertEqual((events[-1]["type"], events[-1]["text"]), ("error", text))
+        self.assertEqual(events[-1]["error"]["evalue"], text)
+        response = self.sandbox.execd(
+            "GET", f"/v1/isolated/session/{session}/files/info?path=/workspace/x")
+        self.assertGreaterEqual(response.status, 400)
+        listed = self.sandbox.execd("GET", "/v1/isolated/sessions").json["sessions"]
+        self.assertEqual([item["status"] for item in listed], ["dead"])
+        self.delete(session)
+
+    def test_a_client_that_leaves_ends_its_run_and_no_session(self):
+        session = self.create()
+        sock = self.connect()
+        body = json.dumps({"code": "sleep 60"}).encode()
+        self.send(sock, "POST", f"{self.sandbox.root}/v1/isolated/session/{session}/run",
+                  {**self.sandbox.headers, "Content-Length": len(body)}, body)
+        sock.recv(4096)
+        sock.close()
+        self.assertEqual(self.run_in(session, "cat /proc/[0-9]*/comm 2>/dev/null | "
+                                              "grep -c sleep"), ("0\n", "1"))
+
+    def test_runs_take_turns(self):
+        session = self.create()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            code = "n=$((n+1)); sleep 0.1; echo $n"
+            texts = list(pool.map(lambda _: self.run_in(session, code)[0], range(4)))
+        self.assertEqual(sorted(texts), ["1\n", "2\n", "3\n", "4\n"])
+
+    def test_delete_ends_a_run(self):
+        session = self.create()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            run = pool.submit(self.events, session, "echo on; sleep 60")
+            time.sleep(0.5)
+            self.delete(session)
+            self.assertEqual(run.result(10)[-1]["type"], "error")
+        self.assertEqual(self.outside("cat /proc/[0-9]*/comm | grep -c sleep"), "0\n")
+
+    def test_bodies_that_are_refused(self):
+        session = self.create()
+        for body in ({}, {"code": ""}, {"code": 1}, {"code": "true", "timeout_seconds": -1},
+                     {"code": "true", "envs": []}, {"code": "true", "envs": {"A": 1}}):
+            response = self.sandbox.execd("POST", f"/v1/isolated/session/{session}/run", body)
+            self.assertEqual((response.status, response.json["code"]),
+                             (400, "INVALID_REQUEST_BODY"), body)
 
     def test_idle_sessions_go_and_busy_ones_stay(self):
         idle = self.create(idle_timeout_seconds=1)

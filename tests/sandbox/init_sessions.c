@@ -255,6 +255,24 @@ Test(init_sessions, kill_without_cgroup_spares_no_session)
 	cr_assert_str_eq(shell_in(1, "echo alive"), "alive\n");
 }
 
+Test(init_sessions, kill_without_cgroup_of_a_run)
+{
+	union harness_answer answer;
+	uint32_t number;
+
+	cr_assert_eq(open_session(1, SP_INIT_SESSION_RW), 0);
+	cr_assert_eq(open_session(2, SP_INIT_SESSION_RW), 0);
+	(void)start_in(2, "exec sleep 80");
+	number = start_in(1, "setsid sleep 81 & exec sleep 81");
+	harness_plain(&harness, SP_INIT_KILL_EXEC, number);
+	harness_expect(&harness, SP_INIT_KILLED, &answer);
+	cr_assert_eq(answer.status.status, 0);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	cr_assert_eq(answer.header.exec, number);
+	cr_assert_str_eq(shell_in(1, "cat /proc/[0-9]*/comm | grep -c sleep"), "0\n");
+	cr_assert_str_eq(shell_in(2, "cat /proc/[0-9]*/comm | grep -c sleep"), "1\n");
+}
+
 Test(init_sessions, sources_and_targets)
 {
 	static const struct {
