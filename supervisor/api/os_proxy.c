@@ -21,6 +21,7 @@
 
 #include "pool/base/fd.h"
 #include "supervisor/api/http_answer.h"
+#include "supervisor/api/proxy_gate.h"
 #include "supervisor/api/proxy_head.h"
 #include "supervisor/api/request_body.h"
 #include "supervisor/daemon/files.h"
@@ -38,6 +39,7 @@ enum proxy_state { PROXY_CONNECTING, PROXY_OPEN, PROXY_ANSWERING, PROXY_TUNNEL, 
 
 struct proxy {
 	struct sp_api *api;
+	struct sp_gate_ticket ticket; /* CONNECTING */
 	enum proxy_state state;
 	struct sp_request *request; /* NULL: answered, or its client is gone */
 	bool answerable;            /* its body is over */
@@ -81,6 +83,7 @@ static void give_up(struct proxy *proxy)
 	proxy->connecting = NULL;
 	if (connecting)
 		sp_file_op_cancel(connecting);
+	sp_gate_leave(&proxy->ticket);
 	if (proxy->pieces > 0)
 		sp_duplex_close(&proxy->upstream);
 	free_if_over(proxy);
@@ -438,6 +441,7 @@ static void on_connected(void *arg, int fd, const struct sp_err *err)
 	int status = 0;
 
 	proxy->connecting = NULL;
+	sp_gate_leave(&proxy->ticket);
 	if (err)
 		proxy->err = *err;
 	else if (fd >= proxy->api->fd_ceiling)
@@ -460,6 +464,37 @@ static void on_connected(void *arg, int fd, const struct sp_err *err)
 	end_chunks(proxy);
 	if (!proxy->answerable)
 		sp_request_body_resume(proxy->request);
+}
+
+static int connect_now(struct proxy *proxy, struct sp_err *err)
+{
+	const struct sp_request *request = proxy->request;
+	struct sp_file_place place = {.sandbox = request->os->id, .uid = -1, .gid = -1};
+	int status =
+		sp_port_connect(proxy->api->service, &request->caller, &place, request->match.port,
+				on_connected, proxy, &proxy->connecting, err);
+
+	if (status < 0) {
+		proxy->connecting = NULL;
+		sp_gate_leave(&proxy->ticket);
+	}
+	return status;
+}
+
+static void on_turn(struct sp_gate_ticket *ticket)
+{
+	struct proxy *proxy = SP_CONTAINER_OF(ticket, struct proxy, ticket);
+
+	if (connect_now(proxy, &proxy->err) < 0)
+		fail(proxy);
+}
+
+static void on_sandbox_ended(struct sp_gate_ticket *ticket)
+{
+	struct proxy *proxy = SP_CONTAINER_OF(ticket, struct proxy, ticket);
+
+	(void)sp_err_code(&proxy->err, SP_CODE_NOT_FOUND, -ENOENT, "the sandbox ended");
+	fail(proxy);
 }
 
 /* ---- the request's way in ---- */
@@ -598,6 +633,8 @@ static int prepare(struct sp_request *request, struct proxy **ret_proxy, struct 
 	}
 	proxy->api = request->api;
 	proxy->request = request;
+	proxy->ticket.turn = on_turn;
+	proxy->ticket.ended = on_sandbox_ended;
 	proxy->chunked = request->headers.chunked;
 	proxy->upgrade = !has_body(request) && request->headers.upgrade &&
 			 sp_guard_has_token(request->headers.connection, "upgrade");
@@ -615,23 +652,26 @@ static int prepare(struct sp_request *request, struct proxy **ret_proxy, struct 
 
 static int start(struct sp_request *request, struct proxy **ret_proxy, struct sp_err *err)
 {
-	struct sp_file_place place = {.sandbox = request->os->id, .uid = -1, .gid = -1};
 	struct proxy *proxy = NULL;
 	int status;
 
 	if (request->match.port == 0)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				   "a port is a number from 1 to 65535");
+	if (request->os->ended)
+		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "the sandbox ended");
 	if (request->os->state != SP_OS_RUNNING)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EAGAIN, "the sandbox is %s",
 				   sp_os_state_name(request->os->state));
 	status = prepare(request, &proxy, err);
 	if (status < 0)
 		return status;
-	status = sp_port_connect(request->api->service, &request->caller, &place,
-				 request->match.port, on_connected, proxy, &proxy->connecting, err);
+	status = sp_gate_enter(&proxy->ticket, request->os);
+	if (status > 0)
+		status = connect_now(proxy, err);
+	else if (status < 0)
+		(void)sp_err_set(err, status, "pass on a request");
 	if (status < 0) {
-		proxy->connecting = NULL;
 		proxy->request = NULL;
 		free_if_over(proxy);
 		return status;

@@ -44,6 +44,7 @@ struct sp_pty_client {
 	enum client_state state;
 	struct sp_ws_reader reader;
 	bool pipe;
+	bool stdin_lost; /* told that nobody reads it */
 	int64_t since;
 	int64_t heard_ms; /* uv_now() */
 	int64_t pinged_ms;
@@ -270,6 +271,14 @@ void sp_pty_client_started(struct sp_pty_client *client)
 
 /* ---- from the client ---- */
 
+/* As with a pipe whose reader is gone; how the shell ends is still to come. */
+static void lose_stdin(struct sp_pty_client *client)
+{
+	if (!client->stdin_lost)
+		send_error(client, "STDIN_WRITE_FAILED", "nobody reads the standard input");
+	client->stdin_lost = true;
+}
+
 /* Give the shell what it takes of the rest. */
 static void push_stdin(struct sp_pty_client *client)
 {
@@ -277,9 +286,9 @@ static void push_stdin(struct sp_pty_client *client)
 		ssize_t taken = sp_pty_stdin(client->pty, client->rest, client->rest_len);
 
 		if (taken < 0) {
-			sp_pty_client_fail(client, "STDIN_WRITE_FAILED",
-					   "nobody reads the standard input");
-			return;
+			client->rest_len = 0;
+			lose_stdin(client);
+			break;
 		}
 		if (taken == 0)
 			break;

@@ -248,7 +248,25 @@ class Terminal(PtyCase):
                 sent += 100_000
         self.assertLess(sent, 64_000_000)
         client.sock.settimeout(10 * t.SLOW_FACTOR)
-        self.assertEqual(client.receive_json(), {"type": "exit", "exit_code": 9})
+        answer = client.receive_json()
+        if answer["type"] == "error":
+            self.assertEqual(answer["code"], "STDIN_WRITE_FAILED")
+            answer = client.receive_json()
+        self.assertEqual(answer, {"type": "exit", "exit_code": 9})
+
+    def test_a_shell_that_closed_its_stdin(self):
+        session = self.session(command="exec <&-; echo clo''sed; sleep 100")
+        client = self.open(session, "?pty=0", mode="pipe")
+        client.read_until(b"closed\n")
+        answers = []
+        for _ in range(3):  # the first finds out, the second is told, the third is not told again
+            client.stdin("x")
+            client.json(type="ping")
+            while not answers or answers[-1]["type"] != "pong":
+                answers.append(client.receive_json())
+            answers.append({"type": "next"})
+        self.assertEqual([answer["code"] for answer in answers if answer["type"] == "error"],
+                         ["STDIN_WRITE_FAILED"])
 
     def test_no_default_time_limit_b163(self):
         """The pool's default_timeout is for programs, not for sessions."""
