@@ -144,7 +144,9 @@ static enum sp_code code_of(const char *stage, int status)
 		return SP_CODE_INVALID_ARGUMENT;
 	if (names_a_path(stage) && status != -ENOMEM && status != -EIO)
 		return SP_CODE_INVALID_ARGUMENT;
-	if (strcmp(stage, "supported") == 0 || strcmp(stage, "overlay") == 0)
+	if (strcmp(stage, "supported") == 0)
+		return SP_CODE_UNAVAILABLE;
+	if (strcmp(stage, "overlay") == 0)
 		return SP_CODE_UNSUPPORTED;
 	return strcmp(stage, "sessions") == 0 ? SP_CODE_TOO_MANY : SP_CODE_INTERNAL;
 }

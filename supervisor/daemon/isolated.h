@@ -6,8 +6,8 @@
  * kernel's; this side knows the number and whether it lives.
  *
  * Rules as in service.h. Errors of `opened`: INVALID_ARGUMENT (a path that is not there, cannot be
- * used or is not below an allowed root), UNSUPPORTED (the sandbox or the kernel cannot do this),
- * TOO_MANY, UNAVAILABLE, SANDBOX_DEAD, INTERNAL.
+ * used or is not below an allowed root), UNAVAILABLE (also: not in such a sandbox), UNSUPPORTED
+ * (the kernel cannot do this), TOO_MANY, SANDBOX_DEAD, INTERNAL.
  */
 #ifndef SP_DAEMON_ISOLATED_H
 #define SP_DAEMON_ISOLATED_H

@@ -352,7 +352,7 @@ class Runs(IsolatedCase):
 
         def status(pid):
             with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-                return dict(line.rstrip().split(":\t", 1) for line in file if ":\t" in line)
+                return dict(line[:-1].split(":\t", 1) for line in file if ":\t" in line)
         # Other daemons' are not ours to kill.
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):

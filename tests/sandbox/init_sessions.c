@@ -364,6 +364,23 @@ Test(init_sessions, bad_records)
 	cr_assert_eq(open_session(1, SP_INIT_SESSION_RW), 0);
 }
 
+Test(init_sessions, not_without_ids_of_its_own)
+{
+	const struct harness_options options[] = {{.rootless = true}, {.direct = true}};
+	union harness_answer answer;
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(options); i++) {
+		struct open_message message = message_of(1, SP_INIT_SESSION_RW);
+
+		harness_stop(&harness);
+		harness_ready(&harness, &options[i]);
+		send_open(&message);
+		harness_expect(&harness, SP_INIT_SESSION_OPENED, &answer);
+		cr_assert_eq(answer.status.status, -EOPNOTSUPP);
+		cr_assert_str_eq(answer.status.stage, "supported");
+	}
+}
+
 Test(init_sessions, not_as_uid_0)
 {
 	struct open_message message = message_of(1, SP_INIT_SESSION_RW);
