@@ -323,3 +323,16 @@ Test(daemon_files_liar, end_without_a_result)
 	cr_assert(lie.link->state == LINK_READY);
 	lie_end(&lie);
 }
+
+Test(daemon_files_liar, a_channel_that_outlives_its_sandbox)
+{
+	struct sp_err err;
+	struct lie lie;
+
+	LIE_START(&lie);
+	begin_stat(&lie);
+	cr_assert(sp_service_release(lie.live.service, &lie.held.caller, lie.held.id, &err) == 0);
+	LIVE_WAIT(&lie.live, lie.fate.done);
+	cr_assert(lie.fate.err.code == SP_CODE_SANDBOX_DEAD, "%s", lie.fate.err.message);
+	lie_end(&lie);
+}
