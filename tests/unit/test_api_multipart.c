@@ -173,6 +173,16 @@ Test(api_multipart, events_are_the_same_when_each_is_refused_first)
 	}
 }
 
+Test(api_multipart, taking_less_than_all_stops_the_feeding)
+{
+	static const char text[] = "--XbX\r\n\r\ndata";
+
+	taker.most = 3;
+	cr_assert(sp_multipart_feed(&multipart, text, strlen(text), &err) ==
+		  (int64_t)strlen(text) - 1);
+	expect("part(,value)dat");
+}
+
 Test(api_multipart, a_body_that_ends_anywhere_before_its_last_boundary_is_none)
 {
 	size_t whole = strlen(form) - strlen("\r\n");
