@@ -304,6 +304,7 @@ int sp_files_query_path(struct sp_files_call *call, char *out)
 			sp_os_reply_error(request, MHD_HTTP_BAD_REQUEST, "MISSING_QUERY", "%s",
 					  err.message);
 			finish(call);
+			free(text);
 			return status;
 		}
 	}
