@@ -131,6 +131,7 @@ struct sandbox_link {
 	char cgroup[SP_LAUNCHER_TEXT_MAX];
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
 	struct sp_freeze_op *freezing; /* one at a time */
+	int64_t frozen_since_ms;
 	struct sp_deferred gone;       /* tell the policy outside of its own call */
 	struct sp_deferred ending;     /* … and the watcher of ends */
 	struct sp_deferred release;    /* its one run is over */
@@ -180,6 +181,7 @@ struct sp_exec {
 	size_t record_len;
 	int strings_fd; /* of a record whose strings are too long */
 	int64_t timeout_ms;
+	int64_t stood_still_ms; /* its sandbox, while it ran: no limit counts that */
 	uint64_t output_limit;
 	uint64_t output_seen;
 	int64_t stop_ms;       /* the owner's patience ends; 0 = none */

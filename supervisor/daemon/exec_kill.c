@@ -83,16 +83,17 @@ void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason)
 		discard_sandbox(exec);
 }
 
-/* The first whole millisecond not before the start: a deadline is never early, not even by the
- * part of a millisecond that rounding down would take from it. */
-static int64_t started_ms(const struct sp_exec *exec)
+/* What its limits are counted from: the first whole millisecond not before the start, later by as
+ * much as the sandbox stood still. A deadline is never early, not even by the part of a millisecond
+ * that rounding down would take from it. */
+static int64_t counted_from_ms(const struct sp_exec *exec)
 {
-	return (exec->started_ns + SP_NS_PER_MS - 1) / SP_NS_PER_MS;
+	return (exec->started_ns + SP_NS_PER_MS - 1) / SP_NS_PER_MS + exec->stood_still_ms;
 }
 
 static int64_t start_overdue_ms(const struct sp_exec *exec)
 {
-	return exec->state == EXEC_SENT ? started_ms(exec) + SP_START_PATIENCE_MS : INT64_MAX;
+	return exec->state == EXEC_SENT ? counted_from_ms(exec) + SP_START_PATIENCE_MS : INT64_MAX;
 }
 
 void exec_arm(struct sp_exec *exec)
@@ -102,7 +103,7 @@ void exec_arm(struct sp_exec *exec)
 	if (exec->killed)
 		return;
 	if (exec->timeout_ms > 0)
-		due_ms = SP_MIN(due_ms, started_ms(exec) + exec->timeout_ms);
+		due_ms = SP_MIN(due_ms, counted_from_ms(exec) + exec->timeout_ms);
 	if (exec->stop_ms > 0)
 		due_ms = SP_MIN(due_ms, exec->stop_ms);
 	sp_timer_set(&exec->service->timers, &exec->timer, due_ms);

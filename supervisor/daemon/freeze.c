@@ -3,10 +3,12 @@
  *
  * From the moment that a freeze is asked for until the sandbox is known to go on again it counts as
  * frozen: nothing is started in it, and the timers of its execs only wait (exec_kill.c), because an
- * init that does not run answers nothing and would be taken for a broken one. A kill works on what
- * is frozen, so its end comes as ever.
+ * init that does not run answers nothing and would be taken for a broken one. When it goes on they
+ * are set anew. A kill works on what is frozen, so its end comes as ever.
  */
 #include "supervisor/daemon/daemon_private.h"
+
+#include "pool/base/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,6 +40,22 @@ static void op_end(struct sp_freeze_op *op, const struct sp_err *err)
 		cb(arg, err);
 }
 
+/* What ran when the sandbox was stopped has as much time left as it had then. */
+static void go_on(struct sandbox_link *link)
+{
+	int64_t still_ms = sp_clock_boot_ms() - link->frozen_since_ms;
+
+	link->frozen = false;
+	SP_LIST_FOREACH (at, &link->execs) {
+		struct sp_exec *exec = SP_CONTAINER_OF(at, struct sp_exec, link);
+
+		if (exec->state != EXEC_SENT && exec->state != EXEC_RUNNING)
+			continue;
+		exec->stood_still_ms += still_ms;
+		exec_arm(exec);
+	}
+}
+
 static void on_answer(void *arg, const struct sp_launcher_answer *answer, int *fds, size_t fd_count)
 {
 	struct sp_freeze_op *op = arg;
@@ -47,7 +65,8 @@ static void on_answer(void *arg, const struct sp_launcher_answer *answer, int *f
 	SP_UNUSED(fds);
 	SP_UNUSED(fd_count);
 	op->request = 0;
-	op->link->frozen = op->freeze == done;
+	if (op->freeze != done)
+		go_on(op->link);
 	if (answer->status == -EOPNOTSUPP)
 		(void)sp_err_code(&err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
 				  "this host has no cgroup v2 hierarchy, which a freeze needs");
@@ -102,8 +121,10 @@ int sp_service_freeze(struct sp_service *service, const struct sp_caller *caller
 		return sp_err_set(err, status, "ask the launcher to freeze sandbox '%s'", id);
 	}
 	link->freezing = op;
-	if (freeze)
+	if (freeze) {
 		link->frozen = true;
+		link->frozen_since_ms = sp_clock_boot_ms();
+	}
 	*ret_op = op;
 	return 0;
 }

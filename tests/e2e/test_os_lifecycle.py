@@ -219,13 +219,26 @@ class Create(OsCase):
         wait_until(lambda: self.daemon.pool()["leased"] == before, 10, "its sandbox has ended")
 
     def test_a_client_that_leaves_leaves_nothing(self):
-        body = json.dumps(wish(image={"uri": "python:3.9"}, resourceLimits={})).encode()
-        for _ in range(5):
+        def answers():
+            return len(re.findall("sandbox created", self.daemon.log()))
+
+        def listed():
+            return self.ask("GET", "/v1/sandboxes?pageSize=200").json["items"]
+
+        before = answers()
+        # Out of an empty pool while one is made, out of a warm one at every step of the way.
+        for image, delay in [("python:3.9", 0)] * 5 + [("python:3", n * 3e-4) for n in range(20)]:
+            body = json.dumps(wish(image={"uri": image}, resourceLimits={})).encode()
             connection = http.client.HTTPConnection("127.0.0.1", self.tcp, timeout=30)
             connection.request("POST", "/v1/sandboxes", body, {"OPEN-SANDBOX-API-KEY": KEY})
+            time.sleep(delay)
             connection.close()
-        wait_until(lambda: not self.ask("GET", "/v1/sandboxes").json["items"], 10, "none is listed")
+        # Who was answered before he left has one: nobody else has.
         wait_until(lambda: self.daemon.pool("empty")["leased"] == 0, 10, "none is held")
+        wait_until(lambda: len(listed()) <= answers() - before, 10, "one for each answer")
+        for item in listed():
+            self.ask("DELETE", f"/v1/sandboxes/{item['id']}")
+        wait_until(lambda: self.daemon.pool()["leased"] == 0, 10, "none is held")
 
 
 class Credentials(OsCase):
@@ -477,17 +490,25 @@ class Pause(OsCase):
         self.assertEqual(self.execd(box, "GET", "/ping").status, 200)
         self.assertEqual(self.get(box).json["status"]["state"], "Running")
 
-    def test_the_limit_of_a_command_waits_too(self):
-        box = self.create()
-        with t.ExecStream(self.daemon.socket_path, f"/v1/sandboxes/{box.own['id']}/exec", None,
-                          30) as stream:
-            stream.start(argv=["sleep", "2.5"], timeout="3s")
-            time.sleep(0.5)
+    def run_paused(self, box, seconds, argv, timeout):
+        """How a command ended whose sandbox stood still for so long after its start."""
+        target = f"/v1/sandboxes/{box.own['id']}/exec"
+        with t.ExecStream(self.daemon.socket_path, target, None, 30) as stream:
+            stream.start(argv=argv, timeout=timeout)
+            stream.started()
             self.assertEqual(self.change(box, "pause").status, 202)
-            time.sleep(6)
+            time.sleep(seconds)
             self.assertEqual(self.get(box).json["status"]["state"], "Paused")
             self.assertEqual(self.change(box, "resume").status, 202)
-            self.assertEqual(self.get(box).status, 200)
+            return stream.finish().reason
+
+    def test_the_limit_of_a_command_waits_too(self):
+        box = self.create()
+        # Beyond the limit and what a kill is waited for, with more to do than a second after it.
+        steps = "for i in $(seq 20); do sleep 0.1; done"
+        self.assertEqual(self.run_paused(box, 9, ["sh", "-c", steps], "4s"), "exited")
+        # What is left of a limit is still one.
+        self.assertEqual(self.run_paused(box, 0, ["sleep", "60"], "1s"), "timeout")
         self.assertEqual(self.execd(box, "GET", "/ping").status, 200)
 
     def test_a_paused_sandbox_ends_all_the_same(self):
