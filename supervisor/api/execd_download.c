@@ -34,6 +34,7 @@
 struct download {
 	struct sp_files_call call; /* until the headers are out */
 	char path[SP_FILE_PATH_MAX];
+	bool diff; /* of an isolated session, instead of a file */
 	bool lines;
 	int64_t first_line;
 	int64_t line_count;
@@ -320,7 +321,8 @@ static void answer_file(struct download *download, uint64_t size, time_t modifie
 	char content_range[CONTENT_RANGE_MAX];
 	char date[DATE_MAX];
 	const struct sp_answer_header headers[] = {
-		{MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream"},
+		{MHD_HTTP_HEADER_CONTENT_TYPE,
+		 download->diff ? "application/gzip" : "application/octet-stream"},
 		{MHD_HTTP_HEADER_CONTENT_DISPOSITION, disposition},
 		{MHD_HTTP_HEADER_ACCEPT_RANGES, "bytes"},
 		{MHD_HTTP_HEADER_LAST_MODIFIED, date},
@@ -351,6 +353,19 @@ static void answer_file(struct download *download, uint64_t size, time_t modifie
 	begin_answer(download, status, headers, header_count, (int64_t)range.length);
 }
 
+static void reply_no_diff(struct sp_files_call *call, const struct sp_err *err)
+{
+	struct sp_err fault = *err;
+
+	if (err->code == SP_CODE_FILE_KIND)
+		(void)sp_err_code(&fault, SP_CODE_CONFLICT, err->status,
+				  "the session's workspace is no overlay");
+	else if (err->code == SP_CODE_FILE_FULL)
+		(void)sp_err_code(&fault, SP_CODE_PAYLOAD_TOO_LARGE, err->status,
+				  "the session has no room for its diff");
+	sp_files_reply_error(call, &fault);
+}
+
 static void on_opened(void *arg, int fd, const struct sp_file_info *info, const struct sp_err *err)
 {
 	struct download *download = arg;
@@ -363,7 +378,9 @@ static void on_opened(void *arg, int fd, const struct sp_file_info *info, const 
 		(void)sp_err_set(&fault, -ENOMEM, "read '%s'", download->path);
 		err = &fault;
 	}
-	if (err)
+	if (err && download->diff)
+		reply_no_diff(call, err);
+	else if (err)
 		sp_files_reply_error(call, err);
 	else if (download->lines)
 		answer_lines(download);
@@ -421,4 +438,33 @@ void sp_handle_files_download(struct sp_request *request)
 	}
 	sp_files_call_init(&download->call, request, download_release);
 	sp_files_call_run(&download->call, download_start);
+}
+
+/* ---- GET /v1/isolated/session/{key}/diff ---- */
+
+static void diff_start(struct sp_files_call *call)
+{
+	struct download *download = SP_CONTAINER_OF(call, struct download, call);
+	struct sp_request *request = call->request;
+	struct sp_err err = {0};
+
+	(void)snprintf(download->path, sizeof(download->path), "%s.tar.gz", request->match.key);
+	if (sp_file_diff(request->api->service, &request->caller, &call->place, on_opened, download,
+			 &call->op, &err) < 0)
+		sp_files_reply_error(call, &err);
+}
+
+void sp_handle_isolated_diff(struct sp_request *request)
+{
+	struct download *download = calloc(1, sizeof(*download));
+	struct sp_err err = {0};
+
+	if (!download) {
+		(void)sp_err_set(&err, -ENOMEM, "read a diff");
+		sp_reply_error(request, &err);
+		return;
+	}
+	download->diff = true;
+	sp_files_call_init(&download->call, request, download_release);
+	sp_files_call_run(&download->call, diff_start);
 }

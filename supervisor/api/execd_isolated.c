@@ -442,7 +442,7 @@ static void reply_capabilities(struct sp_request *request, enum sp_execd_probe p
 	sp_json_boolean(&out, "setpriv_available", available);
 	sp_json_boolean(&out, "userns_available", false);
 	sp_json_boolean(&out, "commit_supported", false);
-	sp_json_boolean(&out, "diff_supported", false);
+	sp_json_boolean(&out, "diff_supported", probe == SP_PROBE_ALL);
 	sp_json_close(&out, '}');
 	sp_reply_written(request, &out);
 }
@@ -552,7 +552,7 @@ void sp_handle_isolated_capabilities(struct sp_request *request)
 void sp_handle_isolated_unsupported(struct sp_request *request)
 {
 	sp_os_reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE, "NOT_SUPPORTED",
-			  "diff and commit of isolated sessions are not available");
+			  "commit of isolated sessions is not available");
 }
 
 /* ---- files ---- */

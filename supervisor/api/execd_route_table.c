@@ -41,7 +41,7 @@ const struct sp_route sp_execd_routes[] = {
 	{"GET", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_get},
 	{"DELETE", "/v1/isolated/session/{key}", SP_ROUTE_INSIDE, sp_handle_isolated_delete},
 	{"POST", "/v1/isolated/session/{key}/run", SP_ROUTE_INSIDE, sp_handle_isolated_run},
-	{"GET", "/v1/isolated/session/{key}/diff", SP_ROUTE_INSIDE, sp_handle_isolated_unsupported},
+	{"GET", "/v1/isolated/session/{key}/diff", SP_ROUTE_INSIDE, sp_handle_isolated_diff},
 	{"POST", "/v1/isolated/session/{key}/commit", SP_ROUTE_INSIDE,
 	 sp_handle_isolated_unsupported},
 	{"GET", "/v1/isolated/session/{key}/files/info", SP_ROUTE_INSIDE, sp_handle_files_info},
@@ -78,7 +78,7 @@ bool sp_route_is_isolated_files(const struct sp_route *route)
 	const char *rest = route->pattern + len;
 
 	return strncmp(route->pattern, SP_ISOLATED_FILES, len) == 0 &&
-	       (strncmp(rest, "/files", strlen("/files")) == 0 ||
+	       (strcmp(rest, "/diff") == 0 || strncmp(rest, "/files", strlen("/files")) == 0 ||
 		strncmp(rest, "/directories", strlen("/directories")) == 0);
 }
 

@@ -26,7 +26,7 @@ static const char *const names[] = {
 	[SP_INIT_FILE_LIST] = "list",       [SP_INIT_FILE_MKDIR] = "mkdir",
 	[SP_INIT_FILE_REMOVE] = "remove",   [SP_INIT_FILE_MOVE] = "move",
 	[SP_INIT_FILE_CHANGE] = "change",   [SP_INIT_FILE_WRITE] = "write",
-	[SP_INIT_FILE_CONNECT] = "connect",
+	[SP_INIT_FILE_CONNECT] = "connect", [SP_INIT_FILE_DIFF] = "diff",
 };
 
 const char *file_op_name(const struct sp_file_op *op)
@@ -95,6 +95,7 @@ static void on_finish(struct sp_deferred *deferred)
 		on.stat(arg, err ? NULL : &info, err);
 		return;
 	case SP_INIT_FILE_OPEN:
+	case SP_INIT_FILE_DIFF:
 		on.open(arg, fd, err ? NULL : &info, err);
 		return;
 	case SP_INIT_FILE_CONNECT:
@@ -198,7 +199,12 @@ static void on_end(struct sp_file_op *op)
 		file_op_fail(op, SP_CODE_SANDBOX_DEAD, -ESRCH, "the sandbox has ended");
 }
 
-/* The descriptor of an OPEN or CONNECT that went well. */
+static bool opens_file(const struct sp_file_op *op)
+{
+	return op->kind == SP_INIT_FILE_OPEN || op->kind == SP_INIT_FILE_DIFF;
+}
+
+/* The descriptor of an OPEN, DIFF or CONNECT that went well. */
 static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 {
 	int status;
@@ -208,7 +214,7 @@ static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 			     "the daemon has too many descriptors open");
 		return;
 	}
-	if (op->kind == SP_INIT_FILE_OPEN)
+	if (opens_file(op))
 		status = files_regular_check(fds[0], &op->info);
 	else
 		status = files_socket_check(fds[0], op->port);
@@ -223,8 +229,8 @@ static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 static void on_result(struct sp_file_op *op, const void *record, size_t len, int *fds,
 		      size_t fd_count, bool lost)
 {
-	bool has_info = op->kind == SP_INIT_FILE_STAT || op->kind == SP_INIT_FILE_OPEN;
-	bool has_fd = op->kind == SP_INIT_FILE_OPEN || op->kind == SP_INIT_FILE_CONNECT;
+	bool has_info = op->kind == SP_INIT_FILE_STAT || opens_file(op);
+	bool has_fd = opens_file(op) || op->kind == SP_INIT_FILE_CONNECT;
 	struct sp_init_file_result result;
 
 	if (files_result_check(record, len, has_info) < 0) {

@@ -71,6 +71,12 @@ int sp_file_open(struct sp_service *service, const struct sp_caller *caller,
 		 const struct sp_file_place *place, const char *path, sp_file_open_cb *cb,
 		 void *arg, struct sp_file_op **ret_op, struct sp_err *err);
 
+/* What the overlay of a session has changed: a tar.gz, a layer as OCI has it, in a file that is the
+ * session's to hold (FILE_FULL). FILE_KIND: it has no overlay. */
+int sp_file_diff(struct sp_service *service, const struct sp_caller *caller,
+		 const struct sp_file_place *place, sp_file_open_cb *cb, void *arg,
+		 struct sp_file_op **ret_op, struct sp_err *err);
+
 /* Entries below a directory, in the order of strcmp(3) of their paths with children right after
  * their parent; links are reported and never entered, nor is what the workload may not read or what
  * is the kernel's own (proc), the root is no link (FILE_KIND). depth 1 =

@@ -58,6 +58,24 @@ int sp_file_open(struct sp_service *service, const struct sp_caller *caller,
 	return 0;
 }
 
+int sp_file_diff(struct sp_service *service, const struct sp_caller *caller,
+		 const struct sp_file_place *place, sp_file_open_cb *cb, void *arg,
+		 struct sp_file_op **ret_op, struct sp_err *err)
+{
+	struct file_wish wish = wish_for(SP_INIT_FILE_DIFF, "/");
+	int status;
+
+	if (place->session == 0)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   "only an isolated session has a diff");
+	status = file_op_begin(service, caller, place, &wish, ret_op, err);
+	if (status < 0)
+		return status;
+	(*ret_op)->on.open = cb;
+	(*ret_op)->arg = arg;
+	return 0;
+}
+
 int sp_file_list(struct sp_service *service, const struct sp_caller *caller,
 		 const struct sp_file_place *place, const char *path, uint32_t depth,
 		 const struct sp_file_list_events *events, void *arg, struct sp_file_op **ret_op,

@@ -38,6 +38,7 @@ static const struct sock_filter filter[] = {
 	ALLOW(SYS_fstatfs),
 	ALLOW(SYS_getdents64),
 	ALLOW(SYS_readlinkat),
+	ALLOW(SYS_fgetxattr),
 	ALLOW(SYS_mkdirat),
 	ALLOW(SYS_symlinkat),
 	ALLOW(SYS_linkat),

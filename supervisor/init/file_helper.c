@@ -97,12 +97,48 @@ static void answer(const struct file_job *job, int status, const struct sp_init_
 
 /* ---- confinement ---- */
 
-static int own_descriptors(int channel_fd)
+/* In the session's mount namespace, with init's rights: nobody else comes there. */
+static int open_archive(void)
 {
+	SP_AUTO_CLOSE int upper_fd =
+		open(INIT_PRIVATE_PATH "/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	SP_AUTO_CLOSE int archive_fd = (int)RAW4(SYS_openat, AT_FDCWD, INIT_PRIVATE_PATH,
+						 O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	SP_AUTO_CLOSE int read_fd = -1;
+	char path[TEMPORARY_SPACE];
+
+	if (upper_fd < 0)
+		return -EOPNOTSUPP; /* there is no overlay */
+	if (archive_fd < 0)
+		return archive_fd;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", archive_fd);
+	read_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (read_fd < 0)
+		return -errno;
+	/* Theirs are higher ones. */
+	if (dup3(upper_fd, INIT_FILE_UPPER, O_CLOEXEC) < 0 ||
+	    dup3(archive_fd, INIT_FILE_ARCHIVE, O_CLOEXEC) < 0 ||
+	    dup3(read_fd, INIT_FILE_ARCHIVE_READ, O_CLOEXEC) < 0)
+		return -errno;
+	return 0;
+}
+
+static int own_descriptors(const struct sp_init_file *request, int channel_fd)
+{
+	bool diff = request->kind == SP_INIT_FILE_DIFF;
+	unsigned int first = channel_fd >= 0 ? 1 : 0;
+	int status;
+
 	/* A sweep has no channel; what else is at 0 is init's boot record. */
 	if (channel_fd >= 0 && dup3(channel_fd, INIT_FILE_CHANNEL, O_CLOEXEC) < 0)
 		return -errno;
-	return close_range(channel_fd >= 0 ? 1 : 0, ~0u, 0) == 0 ? 0 : -errno;
+	if (diff) {
+		status = open_archive();
+		if (status < 0)
+			return status;
+		first = INIT_FILE_ARCHIVE_READ + 1;
+	}
+	return close_range(first, ~0u, 0) == 0 ? 0 : -errno;
 }
 
 static int own_limits(const struct init *init)
@@ -165,8 +201,11 @@ static int change_ids(const struct sp_init_file *request, uint64_t reserve)
 static int own_credentials(const struct init *init, const struct sp_init_file *request)
 {
 	uint64_t reserve = gives_away(init, request) ? CAP_BIT(CAP_CHOWN) : 0;
+
 	int status = 0;
 
+	if (request->kind == SP_INIT_FILE_DIFF)
+		reserve = CAP_BIT(CAP_DAC_OVERRIDE);
 	if (!init->direct && init->boot->rootless == 0)
 		status = change_ids(request, reserve);
 	if (status == 0)
@@ -201,7 +240,7 @@ static int confine(struct init *init, const struct sp_init_file *request, int ch
 		status = (int)RAW2(SYS_setns, init_session_pidfd(request->session),
 				   INIT_SESSION_NAMESPACES);
 	if (status >= 0)
-		status = own_descriptors(channel_fd);
+		status = own_descriptors(request, channel_fd);
 	if (status == 0)
 		status = own_limits(init);
 	if (status == 0)
@@ -232,6 +271,8 @@ static int serve(struct file_job *job, struct sp_init_file_info *info, int *ret_
 		return file_write(job);
 	case SP_INIT_FILE_CONNECT:
 		return file_connect(job, ret_fd);
+	case SP_INIT_FILE_DIFF:
+		return file_diff(job, info, ret_fd);
 	}
 	return -ENOSYS;
 }

@@ -11,7 +11,11 @@
 #include <limits.h>
 
 #define INIT_FILE_ID      65533u /* its ids but the file system ones: nobody else's */
-#define INIT_FILE_CHANNEL 0      /* descriptor; there is no other at the start */
+#define INIT_FILE_CHANNEL 0      /* descriptor; there is no other at the start, but for DIFF … */
+
+#define INIT_FILE_UPPER        1 /* … the upper directory, */
+#define INIT_FILE_ARCHIVE      2 /* a nameless file for writing, */
+#define INIT_FILE_ARCHIVE_READ 3 /* and for reading */
 
 #define CALL_FCHMODAT2 452 /* newer than the headers; the same everywhere */
 
@@ -114,6 +118,7 @@ int file_move(struct file_job *job);
 int file_change(struct file_job *job);
 int file_write(struct file_job *job);
 int file_connect(struct file_job *job, int *ret_fd);
+int file_diff(struct file_job *job, struct sp_init_file_info *ret, int *ret_fd);
 /* A tree, or whatever else; links not followed. */
 int file_remove_tree(struct file_job *job, const struct file_name *name);
 /* Across mounts: what rename(2) cannot. */

@@ -190,6 +190,7 @@ enum sp_init_file_kind {
 	SP_INIT_FILE_CHANGE,
 	SP_INIT_FILE_WRITE,   /* takes DATA, then COMMIT */
 	SP_INIT_FILE_CONNECT, /* no path; RESULT has a descriptor: a connected stream socket */
+	SP_INIT_FILE_DIFF, /* of a session with an overlay; the path is of no interest; as OPEN */
 };
 
 #define SP_INIT_FILE_F_RECURSIVE 0x01u /* REMOVE: a directory with all that is in it */

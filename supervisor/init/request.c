@@ -112,6 +112,8 @@ static bool file_numbers_valid(const struct sp_init_file *file)
 	if (file->kind == SP_INIT_FILE_CONNECT ? file->port == 0 || file->port > UINT16_MAX
 					       : file->port != 0)
 		return false;
+	if (file->kind == SP_INIT_FILE_DIFF && file->session == 0)
+		return false;
 	if (list ? file->limit == 0 || file->limit > SP_INIT_FILE_ENTRIES
 		 : file->limit != 0 || file->depth != 0)
 		return false;
@@ -125,7 +127,7 @@ static bool file_valid(const struct sp_init_file *file, size_t len, size_t fd_co
 {
 	if (len < sizeof(*file) || fd_count != 1)
 		return false;
-	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_CONNECT)
+	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_DIFF)
 		return false;
 	return (file->flags & ~file_flags(file->kind)) == 0 && file_numbers_valid(file) &&
 	       file_paths_valid(file, len);
