@@ -309,11 +309,9 @@ static void on_record(struct sp_file_op *op, const void *record, size_t len, int
 	memcpy(&header, record, SP_MIN(len, sizeof(header)));
 	if (header.type == SP_INIT_FILE_RESULT)
 		on_result(op, record, len, fds, fd_count, lost);
-	else if (fd_count > 0)
-		violation(op);
-	else if (header.type == SP_INIT_FILE_FOUND)
+	else if (header.type == SP_INIT_FILE_FOUND && fd_count == 0)
 		on_found(op, record, len);
-	else if (header.type != SP_INIT_FILE_PROGRESS || len != sizeof(header))
+	else if (header.type != SP_INIT_FILE_PROGRESS || len != sizeof(header) || fd_count > 0)
 		violation(op);
 }
 
@@ -524,8 +522,8 @@ int file_op_begin(struct sp_service *service, const struct sp_caller *caller,
 {
 	struct sp_init_file record = wish->record;
 	struct sandbox_link *link = NULL;
-	struct sp_file_op *op;
-	int ends[2];
+	struct sp_file_op *op = NULL;
+	int ends[2] = {-1, -1};
 	int status = wish->path ? check_path(wish->path, err) : 0;
 
 	if (status == 0 && wish->to)
@@ -536,12 +534,14 @@ int file_op_begin(struct sp_service *service, const struct sp_caller *caller,
 		status = make_channel(service, ends, err);
 	if (status < 0)
 		return status;
+	sp_assert(link); /* said for the analyzer, as below */
 	status = op_new(link, ends[0], &op);
 	if (status < 0) {
 		sp_fd_close(&ends[0]);
 		sp_fd_close(&ends[1]);
 		return sp_err_set(err, status, "operation on a file");
 	}
+	sp_assert(op);
 	op->kind = wish->kind;
 	if (wish->path)
 		set_path(op, wish->path);

@@ -160,13 +160,14 @@ int sp_file_write_open(struct sp_service *service, const struct sp_caller *calle
 		       void *arg, struct sp_file_write **ret_write, struct sp_err *err)
 {
 	struct file_wish wish = wish_for(SP_INIT_FILE_WRITE, path);
-	struct sp_file_op *op;
+	struct sp_file_op *op = NULL;
 	int status = wish_attributes(&wish, mode, uid, gid, err);
 
 	if (status == 0)
 		status = file_op_begin(service, caller, place, &wish, &op, err);
 	if (status < 0)
 		return status;
+	sp_assert(op);
 	op->on.write = *events;
 	op->arg = arg;
 	*ret_write = SP_CONTAINER_OF(op, struct sp_file_write, op);

@@ -33,7 +33,7 @@ int file_open(int dir_fd, const char *path, int flags)
 
 int file_not_pseudo(int fd)
 {
-	struct statfs info;
+	struct statfs info = {0};
 	long status = RAW2(SYS_fstatfs, fd, &info);
 
 	if (status < 0)
@@ -135,14 +135,14 @@ static int own(struct file_job *job, int fd, struct sp_init_file_info *info)
 
 int file_own(struct file_job *job, int fd)
 {
-	struct sp_init_file_info before;
+	struct sp_init_file_info before = {0};
 
 	return SP_MIN(own(job, fd, &before), 0);
 }
 
 int file_try_own(struct file_job *job, int fd)
 {
-	struct sp_init_file_info before;
+	struct sp_init_file_info before = {0};
 	int status = own(job, fd, &before);
 
 	return status == 1 ? give(fd, before.uid, before.gid) : status;

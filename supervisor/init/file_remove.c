@@ -153,7 +153,7 @@ static int go_down(int *dir_fd)
 
 static int go_up(struct file_job *job, int *dir_fd)
 {
-	struct directory above;
+	struct directory above = {0};
 	int up_fd = open_once(*dir_fd, "..");
 	int status;
 

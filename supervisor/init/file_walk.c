@@ -175,7 +175,7 @@ static int enter(struct file_walk *walk, int dir_fd)
 static int leave(struct file_walk *walk, int *dir_fd)
 {
 	struct level *level = &state.levels[--state.deep];
-	struct place above;
+	struct place above = {0};
 	int up_fd;
 	int status = walk->leaving ? walk->leaving(walk, *dir_fd, state.deep == 0) : 0;
 
