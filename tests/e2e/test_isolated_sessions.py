@@ -233,6 +233,16 @@ class Sessions(IsolatedCase):
             self.delete(session)
         self.delete(self.create())
 
+    def test_I_F_what_is_private_has_a_limit_while_it_runs(self):
+        session = self.create(mode="overlay")
+        # limits.tmp of the pool is 64 MiB, whole pages of which also hold directories.
+        text, error = self.run_in(session, "head -c 66000000 /dev/zero > one && rm one && "
+                                           "head -c 68000000 /dev/zero > two; rm -f one two")
+        self.assertIn("No space left", text)
+        self.assertIsNone(error)
+        other = self.create(mode="overlay")
+        self.assertEqual(self.run_in(other, "head -c 30000000 /dev/zero > x"), ("", None))
+
     def test_unknown_sessions(self):
         unknown = "/v1/isolated/session/f81d4fae-7dec-41d0-a765-00a0c91e6bf6"
         for method, path, body in (("GET", "", None), ("DELETE", "", None),

@@ -176,6 +176,28 @@ Test(init_sessions, workspace_modes)
 	cr_assert_str_eq(shell_in(0, "ls /workspace | grep -v made"), "file\n");
 }
 
+Test(init_sessions, uppers_are_nobodys)
+{
+	static const char reach[] =
+		"ls /.init/upper /proc/1/root/.init/upper 2>&1 | grep -c 'ermission denied'";
+
+	if (open_session(1, SP_INIT_SESSION_OVERLAY) == -EINVAL)
+		cr_skip("this kernel's tmpfs has no user xattrs");
+	cr_assert_eq(open_session(2, SP_INIT_SESSION_OVERLAY), 0);
+	cr_assert_str_eq(shell_in(1, "echo secret > /workspace/secret; cat /workspace/secret"),
+			 "secret\n");
+	cr_assert_str_eq(shell_in(1, reach), "2\n");
+	cr_assert_str_eq(shell_in(2, reach), "2\n");
+	cr_assert_str_eq(shell_in(2, "ls /workspace | grep -c secret"), "0\n");
+	cr_assert_str_eq(shell_in(0, reach), "2\n");
+	/* The sandbox sees the processes of a session, and not even so its upper. */
+	(void)start_in(1, "exec sleep 82");
+	cr_assert_str_eq(shell_in(0, "cd /proc; for p in [0-9]*; do "
+				     "grep -q sleep $p/comm && ls $p/root/.init; done 2>&1 | "
+				     "grep -c 'ermission denied'"),
+			 "1\n");
+}
+
 Test(init_sessions, network_of_its_own)
 {
 	struct open_message message = message_of(1, SP_INIT_SESSION_RW);
