@@ -142,13 +142,22 @@ static bool add_headers(struct MHD_Response *response, const struct sp_answer_he
 	return true;
 }
 
+/* libmicrohttpd answers HEAD with the last chunk of a chunked body, which the client takes for the
+ * beginning of the next answer: such a HEAD is told of an empty body. */
+static uint64_t body_size(const struct sp_request *request, int64_t length)
+{
+	if (length >= 0)
+		return (uint64_t)length;
+	return strcmp(request->method, "HEAD") == 0 ? 0 : MHD_SIZE_UNKNOWN;
+}
+
 int sp_answer_stream_open(struct sp_request *request, unsigned int status,
 			  const struct sp_answer_header *headers, size_t header_count,
 			  int64_t length, const struct sp_answer_stream_events *events, void *arg,
 			  struct sp_answer_stream **ret_stream)
 {
 	struct sp_answer_stream *stream = calloc(1, sizeof(*stream));
-	uint64_t size = length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)length;
+	uint64_t size = body_size(request, length);
 	struct MHD_Response *response = NULL;
 
 	if (stream)

@@ -1015,6 +1015,20 @@ class Metrics(CommandCase):
             self.check(json.loads(line))
         self.assertNotIn(b"}\n\n", got)
 
+    def test_head_of_a_stream(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.tcp, timeout=20)
+        self.addCleanup(connection.close)
+        for path in ("/metrics/watch", "/metrics", "/metrics/watch"):
+            connection.request("HEAD", self.a.root + path, headers=self.a.headers)
+            response = connection.getresponse()
+            self.assertEqual((response.status, response.read()), (200, b""))
+            # Whatever came behind the head would be the beginning of the next answer.
+            connection.sock.setblocking(False)
+            time.sleep(0.05)
+            with self.assertRaises(BlockingIOError):
+                connection.sock.recv(100)
+            connection.sock.setblocking(True)
+
     def test_watch_ends_with_the_sandbox(self):
         box = self.box()
         sock = self.connect()
