@@ -192,7 +192,7 @@ static int read_lines(struct sp_http_answer *answer)
 /* The empty line was seen. */
 static int end_head(struct sp_http_answer *answer, enum sp_http_event *ret_event)
 {
-	bool chunked;
+	bool chunked = false;
 	int status;
 
 	answer->header_count = 0;

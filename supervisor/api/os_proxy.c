@@ -53,7 +53,7 @@ struct proxy {
 	struct sp_duplex upstream;
 	struct sp_duplex client; /* of a tunnel */
 	struct sp_answer_stream *stream;
-	unsigned int pieces; /* upstream, client and stream, as far as they exist */
+	unsigned int pieces; /* upstream and client, as far as they exist; a stream ends before */
 };
 
 /* ---- the end ---- */
@@ -160,7 +160,6 @@ static void end_answer(struct proxy *proxy, bool whole)
 	else
 		sp_answer_stream_abort(stream);
 	sp_duplex_drain(&proxy->upstream);
-	piece_gone(proxy);
 }
 
 /* ---- the answer's way back ---- */
@@ -184,7 +183,6 @@ static void on_stream_gone(void *arg)
 	proxy->state = PROXY_OVER;
 	proxy->stream = NULL;
 	sp_duplex_close(&proxy->upstream);
-	piece_gone(proxy);
 }
 
 static const struct sp_answer_stream_events stream_events = {
@@ -236,7 +234,6 @@ static void open_stream(struct proxy *proxy, const struct sp_answer_header *head
 		give_up(proxy);
 		return;
 	}
-	proxy->pieces++;
 	if (proxy->answer.state == SP_HTTP_DONE)
 		end_answer(proxy, true);
 }
@@ -351,33 +348,46 @@ static void on_head(struct proxy *proxy)
 	sp_request_body_resume(proxy->request);
 }
 
+static void end_if_done(struct proxy *proxy)
+{
+	if (proxy->state == PROXY_ANSWERING && proxy->answer.state == SP_HTTP_DONE)
+		end_answer(proxy, true);
+}
+
 static void on_body(struct proxy *proxy, const char *data, size_t len)
 {
 	if (!sp_answer_stream_write(proxy->stream, data, len))
 		sp_duplex_hold(&proxy->upstream, true);
+	end_if_done(proxy);
+}
+
+static void on_bad_answer(struct proxy *proxy)
+{
+	if (proxy->state == PROXY_OPEN)
+		bad_gateway(proxy, "gave no proper HTTP answer");
+	else
+		end_answer(proxy, false);
 }
 
 static size_t on_received(struct sp_duplex *upstream, const uint8_t *data, size_t len)
 {
 	struct proxy *proxy = of_upstream(upstream);
 	enum sp_http_event event;
-	const char *body;
-	size_t body_len;
+	const char *body = NULL;
+	size_t body_len = 0;
 	int64_t used;
 
 	if (proxy->state == PROXY_TUNNEL)
 		return pass(upstream, &proxy->client, data, len);
 	used = sp_http_answer_feed(&proxy->answer, data, len, &event, &body, &body_len);
-	if (used < 0 && proxy->state == PROXY_OPEN)
-		bad_gateway(proxy, "gave no proper HTTP answer");
-	else if (used < 0)
-		end_answer(proxy, false);
+	if (used < 0)
+		on_bad_answer(proxy);
 	else if (event == SP_HTTP_GOT_HEAD)
 		on_head(proxy);
 	else if (event == SP_HTTP_GOT_BODY)
 		on_body(proxy, body, body_len);
-	if (proxy->state == PROXY_ANSWERING && proxy->answer.state == SP_HTTP_DONE)
-		end_answer(proxy, true);
+	else
+		end_if_done(proxy);
 	return used < 0 ? 0 : (size_t)used;
 }
 
@@ -622,14 +632,14 @@ static bool query_lost(const struct sp_request *request)
 	       request->connection->uri_length > strlen(request->path);
 }
 
-static int prepare(struct sp_request *request, struct proxy **ret_proxy, struct sp_err *err)
+static struct proxy *prepare(struct sp_request *request, struct sp_err *err)
 {
 	struct proxy *proxy = calloc(1, sizeof(*proxy));
-	int status;
 
 	if (!proxy || query_lost(request)) {
 		free(proxy);
-		return sp_err_set(err, -ENOMEM, "pass on a request");
+		(void)sp_err_set(err, -ENOMEM, "pass on a request");
+		return NULL;
 	}
 	proxy->api = request->api;
 	proxy->request = request;
@@ -640,21 +650,15 @@ static int prepare(struct sp_request *request, struct proxy **ret_proxy, struct 
 			 sp_guard_has_token(request->headers.connection, "upgrade");
 	sp_buf_init(&proxy->head, SP_PROXY_HEAD_MAX);
 	sp_http_answer_init(&proxy->answer, strcmp(request->method, "HEAD") == 0, proxy->upgrade);
-	status = write_head(proxy, err);
-	if (status < 0) {
-		proxy->request = NULL;
-		free_if_over(proxy);
-		return status;
-	}
-	*ret_proxy = proxy;
-	return 0;
+	if (write_head(proxy, err) == 0)
+		return proxy;
+	proxy->request = NULL;
+	free_if_over(proxy);
+	return NULL;
 }
 
-static int start(struct sp_request *request, struct proxy **ret_proxy, struct sp_err *err)
+static int check(const struct sp_request *request, struct sp_err *err)
 {
-	struct proxy *proxy = NULL;
-	int status;
-
 	if (request->match.port == 0)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				   "a port is a number from 1 to 65535");
@@ -663,9 +667,17 @@ static int start(struct sp_request *request, struct proxy **ret_proxy, struct sp
 	if (request->os->state != SP_OS_RUNNING)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EAGAIN, "the sandbox is %s",
 				   sp_os_state_name(request->os->state));
-	status = prepare(request, &proxy, err);
-	if (status < 0)
-		return status;
+	return 0;
+}
+
+/* NULL: err says why. */
+static struct proxy *start(struct sp_request *request, struct sp_err *err)
+{
+	struct proxy *proxy = check(request, err) < 0 ? NULL : prepare(request, err);
+	int status;
+
+	if (!proxy)
+		return NULL;
 	status = sp_gate_enter(&proxy->ticket, request->os);
 	if (status > 0)
 		status = connect_now(proxy, err);
@@ -674,24 +686,23 @@ static int start(struct sp_request *request, struct proxy **ret_proxy, struct sp
 	if (status < 0) {
 		proxy->request = NULL;
 		free_if_over(proxy);
-		return status;
+		return NULL;
 	}
 	sp_os_used(request->api, request->os);
-	*ret_proxy = proxy;
-	return 0;
+	return proxy;
 }
 
 int sp_proxy_begin(struct sp_request *request, struct sp_err *err)
 {
-	struct proxy *proxy = NULL;
-	int status;
+	struct proxy *proxy;
 
 	if (!has_body(request) || request->match.port == 0)
 		return 0;
-	status = start(request, &proxy, err);
-	if (status == 0)
-		sp_request_body_take(request, &sink, proxy);
-	return status;
+	proxy = start(request, err);
+	if (!proxy)
+		return err->status;
+	sp_request_body_take(request, &sink, proxy);
+	return 0;
 }
 
 /* The body is over. */
@@ -728,9 +739,9 @@ static void handle(struct sp_request *request)
 	struct proxy *proxy = request->sink_arg;
 	struct sp_err err = {0};
 
+	if (!proxy)
+		proxy = start(request, &err);
 	if (proxy)
-		continue_request(proxy);
-	else if (start(request, &proxy, &err) == 0)
 		continue_request(proxy);
 	else
 		sp_reply_error(request, &err);

@@ -4,6 +4,8 @@ passed on and what is not, and servers that misbehave."""
 import hashlib
 import json
 import os
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -11,8 +13,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
 import sandpool_test as t  # noqa: E402
-from execd_case import ExecdCase, receive_all, receive_head  # noqa: E402
+from execd_case import ExecdCase, free_port, receive_all, receive_head  # noqa: E402
 from sandpool_test import main, wait_until  # noqa: E402
+from test_api_tls import make_certificate  # noqa: E402
 
 PORT = 8080
 HEAD_MAX = 12 * 1024
@@ -556,6 +559,42 @@ class Tunnels(ProxyCase):
             self.assertEqual(receive_head(sock)[0], 101)
             self.ask("DELETE", f"/v1/sandboxes/{box.uuid}")
             receive_all(sock)
+
+
+class Secure(ProxyCase):
+    """The same by TLS, where the client's socket is one end of a pair."""
+
+    @classmethod
+    def listen_more(cls, directory):
+        make_certificate(directory)
+        cls.tls = free_port()
+        cls.context = ssl.create_default_context(cafile=f"{directory}/cert.pem")
+        return [f"tls://127.0.0.1:{cls.tls}"], {
+            "tls_certificate_file": f"{directory}/cert.pem",
+            "tls_key_file": f"{directory}/key.pem"}
+
+    def connect(self, timeout=20):
+        sock = socket.create_connection(("127.0.0.1", self.tls), timeout=timeout * t.SLOW_FACTOR)
+        sock = self.context.wrap_socket(sock, server_hostname="localhost")
+        self.addCleanup(sock.close)
+        return sock
+
+    def test_requests_and_tunnels(self):
+        sock = self.open("/x")
+        _status, headers, rest = receive_head(sock)
+        while len(rest) < int(headers["content-length"]):
+            rest += sock.recv(65536)
+        self.assertIn("X-Forwarded-Proto: https", json.loads(rest)["lines"])
+        data = os.urandom(3_000_000)
+        with Tunnels.tunnel(self) as sock:
+            back = b""
+            for at in range(0, len(data), 50_000):
+                sock.sendall(data[at:at + 50_000])
+                while len(back) < min(at + 50_000, len(data)):
+                    back += sock.recv(65536)
+            self.assertEqual(back, data)
+            sock.sendall(b"quit")
+            self.assertEqual(receive_all(sock), b"bye")
 
 
 if __name__ == "__main__":

@@ -66,10 +66,11 @@ class ExecdCase(SandpoolCase):
             with open(f"{daemon.directory}/keys", "w", encoding="ascii") as file:
                 file.write(KEY + "\n")
             os.chmod(f"{daemon.directory}/keys", 0o600)
+            listen, more = cls.listen_more(daemon.directory)
             daemon.write_config({
                 "listen": [f"unix://{daemon.directory}/run/sandpool.sock",
-                           f"tcp://127.0.0.1:{cls.tcp}"],
-                "api_keys_file": f"{daemon.directory}/keys"})
+                           f"tcp://127.0.0.1:{cls.tcp}", *listen],
+                "api_keys_file": f"{daemon.directory}/keys", **more})
             return daemon
 
         cls.daemon_class = staticmethod(with_tcp)
@@ -77,6 +78,11 @@ class ExecdCase(SandpoolCase):
             super().setUpClass()
         finally:
             cls.daemon_class = original
+
+    @classmethod
+    def listen_more(cls, _directory):
+        """(addresses, configuration) beside the usual."""
+        return [], {}
 
     # -- requests --
 
