@@ -85,7 +85,7 @@ static void on_abandon(struct sp_request *request)
 	sink_gone(request);
 }
 
-static enum MHD_Result wait(struct sp_request *request)
+static enum MHD_Result wait_for_room(struct sp_request *request)
 {
 	int status = sp_connection_watch(request->connection);
 
@@ -132,7 +132,7 @@ enum MHD_Result sp_request_body_feed(struct sp_request *request, const char *dat
 	*len = offered - taken;
 	request->body_taken += taken;
 	if (taken < offered)
-		return wait(request);
+		return wait_for_room(request);
 	set_deadline(request);
 	if (request->body_taken > SP_API_STREAM_BODY_MAX)
 		too_long(request);
