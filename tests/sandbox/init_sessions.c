@@ -126,6 +126,11 @@ Test(init_sessions, gains_nothing)
 			 "CapInh: 0000000000000000,CapPrm: 0000000000000000,"
 			 "CapEff: 0000000000000000,CapBnd: 0000000000000000,"
 			 "CapAmb: 0000000000000000,NoNewPrivs: 1,Seccomp: 2,");
+	/* Of the first process, CAP_KILL. */
+	cr_assert_str_eq(
+		shell_in(1, "grep -E '^Cap(Prm|Eff|Bnd)' /proc/1/status | tr '\\n\\t' ', '"),
+		"CapPrm: 0000000000000020,CapEff: 0000000000000020,"
+		"CapBnd: 0000000000000000,");
 	cr_assert_str_eq(shell_in(1, "ls /proc/self/fd | tr '\\n' ' '"), "0 1 2 3 ");
 	cr_assert_str_eq(shell_in(1, "id -u; unshare -U true 2>&1 | grep -c permitted"),
 			 "1000\n1\n");
@@ -344,6 +349,37 @@ Test(init_sessions, sources_and_targets)
 			       cases[i].target);
 		cr_assert_str_eq(shell_in((uint32_t)i + 1, script), "there\n1\n", "%zu", i);
 	}
+}
+
+static void expect_source(uint32_t number, const char *allowed, const char *source, int status)
+{
+	struct open_message message = message_of(number, SP_INIT_SESSION_RW);
+	union harness_answer answer;
+
+	message.head.allowed_count = 1;
+	message.head.writable_count = 1;
+	add_string(&message, allowed);
+	add_string(&message, source);
+	send_open(&message);
+	harness_expect(&harness, SP_INIT_SESSION_OPENED, &answer);
+	cr_assert_eq(answer.status.status, status, "%s: %d", source, answer.status.status);
+}
+
+Test(init_sessions, sources_are_allowed_by_component)
+{
+	(void)shell_in(0, "mkdir /home/in /home/in-escape /home/in/below");
+	expect_source(1, "/home/in", "/home/in", 0);
+	expect_source(2, "/home/in", "/home/in/below", 0);
+	expect_source(3, "/home/in", "/home/in-escape", -EPERM);
+	expect_source(4, "/home/in", "/home", -EPERM);
+}
+
+Test(init_sessions, sources_are_what_the_workload_can_reach)
+{
+	(void)shell_in(0, "mkdir -p /home/shut/in; chmod 0 /home/shut");
+	expect_source(1, "/home", "/home/shut/in", -EACCES);
+	(void)shell_in(0, "chmod 700 /home/shut");
+	expect_source(1, "/home", "/home/shut/in", 0);
 }
 
 static void expect_bad(const struct open_message *message, size_t len)
