@@ -42,6 +42,7 @@
 #define NAME_SPACE    32
 #define KERNEL_SIGSET 8u
 #define ATTRIBUTES    (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define MOUNTS_SPACE  (256u * 1024) /* bytes of mountinfo; E2BIG beyond */
 #define PATHS_MAX     SP_INIT_SESSION_PATHS_MAX
 
 /* Something of the sandbox that the session gets. */
@@ -64,6 +65,7 @@ struct builder {
 	int pts_fd;
 	int proc_fd;
 	int mask_fds[INIT_MASKED_PROC];
+	char mounts[MOUNTS_SPACE];
 	const char *workspace_path;
 	const char *allowed[PATHS_MAX];
 	const char *writable_paths[PATHS_MAX];
@@ -204,6 +206,54 @@ static int make_directories(const char *path)
 	return 0;
 }
 
+/* Is the mount point of this line of mountinfo strictly below `path`? It is the fifth field, with
+ * blanks and backslashes as \ooo. */
+static bool line_is_below(const char *line, const char *path)
+{
+	const char *at = line;
+
+	for (int field = 1; field < 5; at++) {
+		if (*at == '\n' || *at == '\0')
+			return false;
+		field += *at == ' ';
+	}
+	for (; *path != '\0'; path++) {
+		char have = *at++;
+
+		if (have == '\\' && at[0] != '\0' && at[1] != '\0' && at[2] != '\0') {
+			have = (char)((at[0] - '0') << 6 | (at[1] - '0') << 3 | (at[2] - '0'));
+			at += 3;
+		}
+		if (have != *path)
+			return false;
+	}
+	return *at == '/';
+}
+
+/*
+ * The layers of an overlay are file systems, not mounts: what is mounted in the workspace would not
+ * be there, and what it covers would be. 0, -EXDEV: something is.
+ */
+static int check_layer(struct builder *builder)
+{
+	SP_AUTO_CLOSE int fd = openat(PROC_FD, "self/mountinfo", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? -errno : sp_read_all(fd, builder->mounts, MOUNTS_SPACE - 1);
+	const char *line = builder->mounts;
+
+	if (len < 0)
+		return (int)len;
+	if (len == MOUNTS_SPACE - 1)
+		return -E2BIG;
+	builder->mounts[len] = '\0';
+	while (line) {
+		if (line_is_below(line, builder->workspace.path))
+			return -EXDEV;
+		line = memchr(line, '\n', (size_t)(builder->mounts + len - line));
+		line = line ? line + 1 : NULL;
+	}
+	return 0;
+}
+
 static int take_workspace(struct builder *builder)
 {
 	int status;
@@ -215,7 +265,11 @@ static int take_workspace(struct builder *builder)
 		if (status == 0)
 			status = take(builder->workspace_path, &builder->workspace);
 	}
-	return status == 0 && builder->workspace.is_file ? -ENOTDIR : status;
+	if (status == 0 && builder->workspace.is_file)
+		return -ENOTDIR;
+	if (status == 0 && builder->request->mode == SP_INIT_SESSION_OVERLAY)
+		status = check_layer(builder);
+	return status;
 }
 
 static int resolve_allowed(struct builder *builder)

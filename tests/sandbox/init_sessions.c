@@ -76,6 +76,18 @@ static int open_session(uint32_t number, uint32_t mode)
 	return answer.status.status;
 }
 
+static int open_overlay(uint32_t number, const char *workspace)
+{
+	struct open_message message = message_of(number, SP_INIT_SESSION_OVERLAY);
+	union harness_answer answer;
+
+	memcpy(message.text, workspace, strlen(workspace) + 1);
+	message.head.strings_length = (uint32_t)strlen(workspace) + 1;
+	send_open(&message);
+	harness_expect(&harness, SP_INIT_SESSION_OPENED, &answer);
+	return answer.status.status;
+}
+
 static void close_session(uint32_t number)
 {
 	harness_plain(&harness, SP_INIT_SESSION_CLOSE, number);
@@ -179,6 +191,29 @@ Test(init_sessions, workspace_modes)
 				     "ls /workspace | grep -v made"),
 			 "new\n");
 	cr_assert_str_eq(shell_in(0, "ls /workspace | grep -v made"), "file\n");
+}
+
+/* What is covered in the sandbox must not come to light below an overlay. */
+Test(init_sessions, no_overlay_over_mounts)
+{
+	int cover_fd = harness_clone("/usr/share", true);
+
+	(void)shell_in(0,
+		       "mkdir -p /workspace/d '/home/a b/c' /home/a; echo hidden > /workspace/d/x");
+	cr_assert_eq(open_overlay(1, "/workspace"), 0);
+	cr_assert_eq(harness_mount(&harness, cover_fd, "/workspace/d", NULL), 0);
+	(void)close(cover_fd);
+	cr_assert_eq(open_overlay(2, "/workspace"), -EXDEV);
+	cr_assert_eq(open_overlay(3, "/workspace/d"), 0);
+	cr_assert_str_eq(shell_in(3, "ls /workspace/d/x 2>&1 | grep -c 'No such'"), "1\n");
+	cover_fd = harness_clone("/usr/share", true);
+	cr_assert_eq(harness_mount(&harness, cover_fd, "/home/a b/c", NULL), 0);
+	(void)close(cover_fd);
+	cr_assert_eq(open_overlay(4, "/home/a b"), -EXDEV);
+	cr_assert_eq(open_overlay(5, "/home/a"), 0);
+	/* As a bind it comes with what is mounted in it. */
+	cr_assert_eq(open_session(6, SP_INIT_SESSION_RW), 0);
+	cr_assert_str_eq(shell_in(6, "ls /workspace/d/x 2>&1 | grep -c 'No such'"), "1\n");
 }
 
 Test(init_sessions, uppers_are_nobodys)
