@@ -1,6 +1,9 @@
 /*
  * FILE, what is read and who reads it: stat, open, connect, the helper's confinement, records that
  * must not be acted on, and PID 1 that waits for none of it.
+ *
+ * Of the pitfalls: B-178 (links_lead_nowhere_but_inside), B-182 (a_fifo_that_takes_turns_…), B-183
+ * (what_is_no_data_is_not_opened), B-196 (stat_errors).
  */
 #include "tests/sandbox/file_channel.h"
 

@@ -1,5 +1,8 @@
 /*
  * FILE, whole trees: listing, removing, moving.
+ *
+ * Of the pitfalls: B-189 (across_mounts), B-192 (closed_directories, deeper_than_any_path), B-193
+ * (odd_names_…), B-194 and B-195 (so_many_entries_…, root_must_be_a_directory_…), B-196.
  */
 #include "tests/sandbox/file_channel.h"
 

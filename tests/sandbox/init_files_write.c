@@ -1,6 +1,12 @@
 /*
  * FILE, what is made and changed: uploads that are whole or not there, owners and modes,
  * directories.
+ *
+ * Of the pitfalls: B-165 (put_and_execute_at_once), B-179 and B-181 (links_are_followed_inside),
+ * B-180 (directory_that_is_swapped_meanwhile), B-184 (shorter_content_…), B-185 (readers_see_…),
+ * B-186 (parents_are_made_…), B-187 (what_is_there_already_…), B-193 (odd_names), B-198
+ * (given_up_…, killed_anywhere_…), B-199 (set_id_bits_…, init_file_record), B-202
+ * (overwriting_uses_up_nothing).
  */
 #include "tests/sandbox/file_channel.h"
 
