@@ -357,7 +357,7 @@ Test(cli_http, a_taker_that_fails_ends_the_reading)
 
 Test(cli_http, a_chunked_request_says_so)
 {
-	const struct sp_cli_http_request request = {
+	const struct sp_cli_http_request upload = {
 		.method = "PUT",
 		.target = "/x",
 		.host = "h",
@@ -368,7 +368,7 @@ Test(cli_http, a_chunked_request_says_so)
 	struct sp_buf head;
 
 	sp_buf_init(&head, 1024);
-	cr_assert(sp_cli_http_write_head(&request, &head) == 0);
+	cr_assert(sp_cli_http_write_head(&upload, &head) == 0);
 	cr_assert_str_eq(sp_buf_text(&head),
 			 "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Type: application/octet-stream\r\n"
 			 "Expect: 100-continue\r\nConnection: close\r\n"
