@@ -16,7 +16,6 @@ struct step {
 	char *path;
 	char *to; /* of a move */
 	struct sp_files_permission permission;
-	bool retried; /* removed as a tree first, now as a file */
 };
 
 struct changes {
@@ -255,37 +254,24 @@ void sp_handle_directories_create(struct sp_request *request)
 
 /* ---- removal ---- */
 
+static int remove_path(struct changes *changes, const struct step *step, bool recursive,
+		       struct sp_err *err)
+{
+	struct sp_files_call *call = &changes->call;
+
+	return sp_file_remove(call->request->api->service, &call->request->caller, &call->place,
+			      step->path, recursive, on_changed, changes, &call->op, err);
+}
+
 static int change_remove(struct changes *changes, struct step *step, struct sp_err *err)
 {
-	struct sp_files_call *call = &changes->call;
-
-	return sp_file_remove(call->request->api->service, &call->request->caller, &call->place,
-			      step->path, false, on_changed, changes, &call->op, err);
+	return remove_path(changes, step, false, err);
 }
 
-/* What was asked for as a tree may be a file. */
-static void on_tree_removed(void *arg, const struct sp_err *err)
-{
-	struct changes *changes = arg;
-	struct step *step = &changes->steps[changes->next];
-	struct sp_err fault = {0};
-
-	if (!err || err->code != SP_CODE_FILE_KIND || step->retried) {
-		on_changed(changes, err);
-		return;
-	}
-	changes->call.op = NULL;
-	step->retried = true;
-	if (change_remove(changes, step, &fault) < 0)
-		fail(changes, &fault);
-}
-
+/* A file is a tree as well. */
 static int change_remove_tree(struct changes *changes, struct step *step, struct sp_err *err)
 {
-	struct sp_files_call *call = &changes->call;
-
-	return sp_file_remove(call->request->api->service, &call->request->caller, &call->place,
-			      step->path, true, on_tree_removed, changes, &call->op, err);
+	return remove_path(changes, step, true, err);
 }
 
 static int add_removal(void *arg, const char *value, struct sp_err *err)
