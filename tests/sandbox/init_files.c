@@ -512,6 +512,20 @@ Test(init_file_helper, its_death_is_told)
 	cr_assert(stat_of("/tmp") == 0, "the next one works");
 }
 
+/* The one test that waits: the timer is the helper's own, and nobody else can look at it. */
+Test(init_file_helper, its_time_ends_without_progress)
+{
+	int fd = waiting_upload();
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+	int64_t start_ms = sp_clock_boot_ms();
+
+	cr_assert(poll(&ready, 1, SP_INIT_FILE_STALL_S * 1000 + HARNESS_WAIT_MS) == 1);
+	cr_assert(sp_clock_boot_ms() - start_ms > SP_INIT_FILE_STALL_S * 1000 - 1000);
+	channel_reply(fd, &reply);
+	cr_assert(reply.answered && reply.status == -ETIMEDOUT);
+	cr_assert_str_eq(reply.stage, "deadline");
+}
+
 Test(init_file_helper, is_no_program_of_anybodys)
 {
 	const char *const argv[] = {"/usr/bin/sleep", "600", NULL};
