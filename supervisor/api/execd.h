@@ -162,7 +162,8 @@ void sp_session_run_isolated(struct sp_session *session, struct sp_request *requ
 bool sp_session_is_busy(const struct sp_session *session);
 void sp_session_free(struct sp_session *session);
 const char *sp_session_id(const struct sp_session *session);
-/* A context of code by its id; NULL: none. */
+/* Of /session, and a context of code, by its id; NULL: none. */
+struct sp_session *sp_session_find(struct sp_execd *execd, const char *id);
 struct sp_session *sp_session_find_context(struct sp_execd *execd, const char *id);
 struct sp_session *sp_session_first_context(struct sp_execd *execd);
 struct sp_session *sp_session_next_context(struct sp_session *session);
