@@ -233,9 +233,9 @@ static int exec_entrypoint(struct create *create, struct entrypoint *entrypoint,
 		.envc = os->envc,
 		.uid = -1,
 		.gid = -1,
-		.timeout_ms = SP_EXEC_TIMEOUT_MAX_MS,
 		.output_unlimited = true,
 		.resident = true,
+		.for_life = true,
 	};
 	json_t *word;
 	size_t i;

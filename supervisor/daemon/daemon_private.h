@@ -168,6 +168,7 @@ struct sp_exec {
 	bool killed;    /* kill_reason is set */
 	bool stdin_wanted;
 	bool merge_stderr;
+	bool for_life; /* ends with its sandbox */
 	bool resident; /* it waits for work; counted in service->residents */
 	bool isolated; /* a run in an isolated session */
 	bool stdin_closing;

@@ -116,6 +116,7 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 	exec->stdin_wanted = spec->stdin_open;
 	exec->merge_stderr = spec->merge_stderr;
 	exec->resident = spec->resident;
+	exec->for_life = spec->for_life;
 	exec->isolated = spec->session != 0;
 	service->residents += spec->resident;
 	exec->events = *events;

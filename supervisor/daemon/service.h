@@ -221,6 +221,9 @@ struct sp_exec_spec {
 	bool output_unlimited;
 	/* It waits for work, like a shell session: a stop of the daemon does not wait for it. */
 	bool resident;
+	/* It ends with its sandbox: nothing limits its time, nobody kills it alone, and so it waits
+	 * for no cgroup of its own. */
+	bool for_life;
 	uint16_t rows, columns;
 	uint32_t session; /* isolated.h: in which it runs, without tty; 0 = the sandbox itself */
 };
