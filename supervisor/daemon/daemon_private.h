@@ -132,10 +132,10 @@ struct sandbox_link {
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
 	struct sp_freeze_op *freezing; /* one at a time */
 	int64_t frozen_since_ms;
-	struct sp_deferred gone;       /* tell the policy outside of its own call */
-	struct sp_deferred ending;     /* … and the watcher of ends */
-	struct sp_deferred release;    /* its one run is over */
-	struct sp_deferred tidy;       /* what can wait for the answer: streams, spares */
+	struct sp_deferred gone;    /* tell the policy outside of its own call */
+	struct sp_deferred ending;  /* … and the watcher of ends */
+	struct sp_deferred release; /* its one run is over */
+	struct sp_deferred tidy;    /* what can wait for the answer: streams, spares */
 };
 
 struct exec_stream;
