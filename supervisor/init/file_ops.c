@@ -7,6 +7,7 @@
 #include "pool/base/fd.h"
 #include "supervisor/init/raw.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -171,8 +172,8 @@ int file_connect(struct file_job *job, int *ret_fd)
 {
 	const struct sockaddr_in address = {
 		.sin_family = AF_INET,
-		.sin_port = htons((uint16_t)job->request->port),
-		.sin_addr.s_addr = htonl(LOOPBACK),
+		.sin_port = htobe16((uint16_t)job->request->port),
+		.sin_addr.s_addr = htobe32(LOOPBACK),
 	};
 	SP_AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int status;
