@@ -62,11 +62,10 @@ static int add_pair(struct filter *filter, const char *pair, size_t len, struct 
 	if (status == 0)
 		status = sp_percent_decode(equals + 1, len - (size_t)(equals - pair) - 1, &value,
 					   err);
-	if (status < 0)
+	/* Or what was decoded is no UTF-8. */
+	if (status < 0 || json_object_set_new(filter->metadata, sp_buf_text(&key),
+					      json_string(sp_buf_text(&value))) < 0)
 		status = bad_metadata(filter, err);
-	else if (json_object_set_new(filter->metadata, sp_buf_text(&key),
-				     json_string(sp_buf_text(&value))) < 0)
-		status = bad_metadata(filter, err); /* not UTF-8 */
 	sp_buf_done(&key);
 	sp_buf_done(&value);
 	return status;

@@ -48,12 +48,10 @@ int sp_os_table_new(struct sp_os_table **ret_table)
 
 void sp_os_table_free(struct sp_os_table *table)
 {
-	struct sp_os_sandbox *os;
-
 	if (!table)
 		return;
-	while ((os = SP_LIST_FIRST(&table->list, struct sp_os_sandbox, link)))
-		sp_os_end(os);
+	SP_LIST_FOREACH_SAFE (link, following, &table->list)
+		sp_os_end(SP_CONTAINER_OF(link, struct sp_os_sandbox, link));
 	sp_map_done(&table->by_uuid);
 	sp_map_done(&table->by_id);
 	free(table);
