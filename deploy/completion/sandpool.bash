@@ -69,6 +69,12 @@ _sandpool() {
 			;;
 		config) words='check dump reference' ;;
 		help) words=$(_sandpool_names | grep -v '^-') ;;
+		cp)
+			compopt -o filenames 2>/dev/null
+			mapfile -t COMPREPLY < <(compgen -f -- "$current")
+			return
+			;;
+		files) [[ $before != files ]] || words='ls stat rm mkdir mv' ;;
 		exec | renew | release | inspect)
 			words=$(sandpool ls -q --state leased 2>/dev/null)
 			;;

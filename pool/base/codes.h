@@ -35,6 +35,12 @@
 	X(EXEC_START_FAILED, "EXEC_START_FAILED", 422, "the program could not be started")        \
 	X(BIND_REFUSED, "BIND_REFUSED", 403, "the source is not below an allowed root")           \
 	X(NO_MOUNT_POINT, "NO_MOUNT_POINT", 422, "the target cannot be made in this root")        \
+	X(FILE_NOT_FOUND, "FILE_NOT_FOUND", 404, "no such file in the sandbox")                   \
+	X(FILE_EXISTS, "FILE_EXISTS", 409, "the name is taken in the sandbox")                    \
+	X(FILE_KIND, "FILE_KIND", 422, "not the kind of file that is meant")                      \
+	X(FILE_DENIED, "FILE_DENIED", 403, "the workload itself may not do this")                 \
+	X(FILE_FULL, "FILE_FULL", 507, "no space in the sandbox")                                 \
+	X(CONNECT_FAILED, "CONNECT_FAILED", 502, "nobody listens on that port of the sandbox")    \
 	X(PROTOCOL, "PROTOCOL", 400, "the peer broke the stream protocol")                        \
 	X(CONFIG_INVALID, "CONFIG_INVALID", 422, "the configuration has faults")
 

@@ -16,6 +16,7 @@
 
 #include "pool/base/fd.h"
 #include "pool/base/log.h"
+#include "supervisor/api/duplex.h"
 #include "supervisor/api/tls.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ static void api_free(struct sp_api *api)
 		sp_tls_free(api->listeners[i].tls);
 		free(api->listeners[i].url_owned);
 	}
+	sp_os_table_free(api->os);
 	free(api);
 }
 
@@ -119,7 +121,7 @@ static void on_check(uv_check_t *check)
 	(void)uv_idle_stop(&api->idle);
 	if (api->closing)
 		return;
-	sp_stream_flush_all(api);
+	sp_duplex_flush_all(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].kicked)
 			listener_run(&api->listeners[i]);
@@ -144,6 +146,8 @@ static void on_sweep(uv_timer_t *timer)
 	if (api->closing)
 		return;
 	sp_connection_sweep(api);
+	sp_os_sweep(api);
+	sp_duplex_sweep(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].tls)
 			sp_tls_sweep(api->listeners[i].tls, (int64_t)uv_now(api->loop));
@@ -233,7 +237,13 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
 	sp_list_init(&api->flush);
-	status = find_admin_group(api, config, err);
+	sp_list_init(&api->files_running);
+	sp_list_init(&api->files_waiting);
+	status = sp_os_table_new(&api->os);
+	if (status < 0)
+		(void)sp_err_set(err, status, "make the table of sandboxes");
+	if (status == 0)
+		status = find_admin_group(api, config, err);
 	for (size_t i = 0; status == 0 && i < config->listen_count; i++)
 		status = add_listener(api, config, config->listen[i], err);
 	if (status == 0)
@@ -339,6 +349,7 @@ int sp_api_serve(struct sp_api *api, struct sp_err *err)
 		status = listener_serve(&api->listeners[i], err);
 	if (status < 0)
 		return status;
+	sp_service_watch_ends(api->service, sp_os_on_end, api);
 	/* Checks run in the reverse order of their starts: ours, which never stops, is the last. */
 	(void)uv_check_start(&api->check, on_check);
 	(void)uv_timer_start(&api->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
@@ -408,6 +419,7 @@ void sp_api_close(struct sp_api *api, void (*on_closed)(void *), void *arg)
 	if (!api || api->closing)
 		return;
 	api->closing = true;
+	sp_service_watch_ends(api->service, NULL, NULL);
 	api->on_closed = on_closed;
 	api->on_closed_arg = arg;
 	for (size_t i = 0; i < api->listener_count; i++)
@@ -416,5 +428,5 @@ void sp_api_close(struct sp_api *api, void (*on_closed)(void *), void *arg)
 	if (sp_list_empty(&api->streams))
 		finish_close(api);
 	else
-		sp_stream_close_all(api);
+		sp_duplex_close_all(api);
 }

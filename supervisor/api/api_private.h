@@ -20,6 +20,7 @@
 #include "supervisor/api/api.h"
 #include "supervisor/api/guard.h"
 #include "supervisor/api/json_out.h"
+#include "supervisor/api/os_sandboxes.h"
 #include "supervisor/api/route.h"
 #include "supervisor/daemon/service.h"
 
@@ -38,8 +39,11 @@
 #define SP_API_PLAIN_OUTPUT_MAX     (16u << 20)  /* stdout + stderr of one exec answered as JSON */
 #define SP_API_PLAIN_TOTAL_MAX      (256u << 20) /* of all such execs together */
 #define SP_API_BACKLOG              511
+#define SP_API_WORKSPACE_MAX        4096u
 
-struct sp_api_stream;
+struct sp_answer_header;
+struct sp_body_sink;
+struct sp_duplex;
 struct sp_tls;
 
 enum sp_listener_kind { SP_LISTENER_UNIX, SP_LISTENER_TCP, SP_LISTENER_TLS };
@@ -61,6 +65,7 @@ struct sp_listener {
 
 struct sp_api {
 	struct sp_service *service;
+	struct sp_os_table *os;
 	uv_loop_t *loop;
 	struct sp_listener listeners[SP_CONFIG_LISTEN_MAX];
 	size_t listener_count;
@@ -72,14 +77,17 @@ struct sp_api {
 	uint32_t connection_count;
 	uint32_t refused_count; /* of these, those that are over the limit */
 	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
-	struct sp_list streams;
-	struct sp_list flush; /* streams with something to write, and … */
+	struct sp_list streams; /* every open sp_duplex */
+	struct sp_list flush;   /* those with something to write, and … */
 	uv_check_t check; /* … listeners to run: both done at the end of a turn of the loop … */
 	uv_idle_t idle;   /* … which does not sleep while this is active */
 	uv_timer_t sweep; /* deadlines of connections, once a second while there are any */
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
 	uint64_t request_count;
 	size_t plain_bytes; /* output held for execs answered as JSON, and their answers */
+	struct sp_list files_running; /* calls that may have an operation in a sandbox, … */
+	struct sp_list files_waiting; /* … and those that wait until one of theirs is over */
+	bool files_granting;
 
 	bool closing;
 	uint32_t open_handles;
@@ -95,12 +103,31 @@ struct sp_connection {
 	int fd;              /* libmicrohttpd's */
 	int64_t deadline_ms; /* uv_now(); the client must have done something by then; 0 = none */
 	size_t uri_length;   /* of the request being read */
+	char *query;         /* its query as it came, where one may be passed on; else NULL */
 	bool over_limit;     /* the N+1st: gets a 503 */
 	bool operator_rights;
 	struct sp_request *request; /* NULL between requests */
 	uv_poll_t watch;            /* notices that the client of a suspended request leaves */
 	bool watch_open;
 	bool closed;
+};
+
+/* Whose conventions the answer follows: codes, bodies of errors, request ids. */
+enum sp_api_style {
+	SP_STYLE_OWN,
+	SP_STYLE_LIFECYCLE, /* of OpenSandbox's server */
+	SP_STYLE_EXECD,     /* of its daemon in a sandbox */
+};
+
+/* Routes about the files of an isolated session are below this. */
+#define SP_ISOLATED_FILES "/v1/isolated/session/{key}"
+bool sp_route_is_isolated_files(const struct sp_route *route);
+
+/* Of such a route: whose. */
+struct sp_isolated_place {
+	uint32_t number; /* 0: the sandbox itself */
+	int64_t uid, gid;
+	char workspace[SP_API_WORKSPACE_MAX];
 };
 
 struct sp_request {
@@ -110,13 +137,22 @@ struct sp_request {
 	const struct sp_route *route;
 	const char *method;
 	const char *path;
-	char name[SP_POOL_NAME_MAX + 1]; /* the route's {pool} or {id} */
+	enum sp_api_style style;
+	struct sp_route_match match; /* what the route's variables took */
+	const char *name;            /* match.name: the route's {pool}, {host}, {id} or {uuid} */
+	struct sp_os_sandbox *os;    /* the one of {uuid}, referenced; else NULL */
+	struct sp_isolated_place *isolated; /* NULL: none; belongs to it */
 	char id[SP_API_REQUEST_ID_MAX + 1];
 	struct sp_guard headers;
 	struct sp_caller caller;
 	struct sp_buf body;
+	const struct sp_body_sink *sink; /* takes the body as it comes, see request_body.h; */
+	void *sink_arg;                  /* … until then it is collected in `body` */
+	uint64_t body_taken;             /* by the sink */
+	int64_t body_until_ms;           /* uv_now(): the sink waits no longer for it */
+	bool body_waits;                 /* suspended, until the sink takes more */
+	bool body_cut;                   /* nobody takes it any more */
 	struct sp_err early; /* found before the body was read; answered instead of the handler */
-	char allow[64];      /* goes with early METHOD_NOT_ALLOWED */
 	bool body_too_large;
 	bool dispatched;
 	bool suspended;
@@ -126,6 +162,8 @@ struct sp_request {
 	void (*cancel)(struct sp_request *request);
 	void *operation;     /* the handler's */
 	size_t answer_bytes; /* counted in api->plain_bytes until the client has read them */
+	void (*upgrade_lost)(void *arg);
+	void *upgrade_arg;
 };
 
 /* ---- listen.c ---- */
@@ -141,9 +179,9 @@ void sp_listen_remove(const char *url);
 
 /* Have libmicrohttpd look at its connections at the end of this turn of the loop. */
 void sp_listener_kick(struct sp_listener *listener);
-/* Run sp_stream_flush_all() and the kicked listeners once, at the end of this turn of the loop. */
+/* Run sp_duplex_flush_all() and the kicked listeners once, at the end of this turn of the loop. */
 void sp_api_wake(struct sp_api *api);
-/* A stream's memory is gone; the last one lets a close go on. */
+/* A duplex's memory is gone; the last one lets a close go on. */
 void sp_api_stream_gone(struct sp_api *api);
 /* Every uv handle is counted from init to its close callback. */
 void sp_api_handle_opened(struct sp_api *api);
@@ -181,13 +219,32 @@ int sp_request_suspend(struct sp_request *request, void (*cancel)(struct sp_requ
 void sp_request_abandon(struct sp_request *request, const struct sp_err *err);
 /* Does the client ask for the framed stream? */
 bool sp_request_wants_stream(const struct sp_request *request);
-void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrade, void *arg);
+/* Answer 101 with these headers; `lost` comes instead of on_upgrade if the client left before it,
+ * and never once on_upgrade has set request->upgrade_lost to NULL. */
+void sp_request_upgrade(struct sp_request *request, const struct sp_answer_header *headers,
+			size_t header_count, MHD_UpgradeHandler on_upgrade, void (*lost)(void *arg),
+			void *arg);
+
+/* Takes the response; content_type may be NULL. Without a response the connection is dropped.
+ * False: there is none, or no memory for its headers. */
+bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
+			struct MHD_Response *response);
+/* Of a suspended request: libmicrohttpd looks at it again. Only for who suspended it himself. */
+void sp_request_resume(struct sp_request *request);
+
+/* ---- access.c ---- */
+
+/* Fills in route, style, sandbox and caller. Negative: what is to be answered instead. */
+int sp_request_find_route(struct sp_request *request, struct sp_err *err);
 
 /* The answers. Each takes the body's memory and leaves it empty. */
 void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_buf *body);
 void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,
 		   struct sp_buf *body);
 void sp_reply_empty(struct sp_request *request); /* 204 */
+/* A status without a body, which a client knows by its Content-Length: 0. */
+void sp_reply_status(struct sp_request *request, unsigned int status);
+/* In the words of the request's style. */
 void sp_reply_error(struct sp_request *request, const struct sp_err *err);
 /* Until the request is over these bytes are of SP_API_PLAIN_TOTAL_MAX. At most once a request. */
 void sp_request_count_answer(struct sp_request *request, size_t len);
@@ -196,10 +253,25 @@ void sp_reply_written(struct sp_request *request, struct sp_json_out *out);
 /* {"code", "message"} */
 void sp_error_write(struct sp_json_out *out, const struct sp_err *err);
 
+/* ---- os_errors.c: errors as the OpenSandbox APIs put them ---- */
+
+/* {"code", "message"} with a code of theirs. */
+void sp_os_reply_error(struct sp_request *request, unsigned int status, const char *code,
+		       const char *format, ...) SP_PRINTF(4, 5);
+/* sp_reply_error() of the styles LIFECYCLE and EXECD. */
+void sp_os_reply_err(struct sp_request *request, const struct sp_err *err);
+
 /* ---- handlers, by file ---- */
 
 extern const struct sp_route sp_routes[];
 extern const size_t sp_route_count;
+/* Below /v1 and below / alike. */
+extern const struct sp_route sp_os_routes[];
+extern const size_t sp_os_route_count;
+/* Below {lifecycle}/sandboxes/{uuid}/proxy/44772. request->os is the sandbox, it runs, and
+ * request->caller may use it. */
+extern const struct sp_route sp_execd_routes[];
+extern const size_t sp_execd_route_count;
 
 void sp_handle_acquire(struct sp_request *request);
 void sp_handle_run(struct sp_request *request);
@@ -224,11 +296,91 @@ void sp_handle_metrics(struct sp_request *request);
 void sp_handle_healthz(struct sp_request *request);
 void sp_handle_readyz(struct sp_request *request);
 
+/* ---- OpenSandbox: lifecycle ---- */
+
+/* Somebody uses it: it may live longer for that. */
+void sp_os_used(struct sp_api *api, struct sp_os_sandbox *os);
+/* Once a second: ends and leases that the pool does not look after. */
+void sp_os_sweep(struct sp_api *api);
+/* sp_service_end_cb; arg: struct sp_api. */
+void sp_os_on_end(void *arg, const char *id, enum sp_end_reason reason);
+
+void sp_handle_os_create(struct sp_request *request);
+void sp_handle_os_list(struct sp_request *request);
+void sp_handle_os_get(struct sp_request *request);
+void sp_handle_os_delete(struct sp_request *request);
+void sp_handle_os_metadata(struct sp_request *request);
+void sp_handle_os_pause(struct sp_request *request);
+void sp_handle_os_resume(struct sp_request *request);
+void sp_handle_os_renew(struct sp_request *request);
+void sp_handle_os_endpoint(struct sp_request *request);
+void sp_handle_os_proxy(struct sp_request *request);
+/* Of both proxies: takes the body as it comes, if there is one. */
+int sp_proxy_begin(struct sp_request *request, struct sp_err *err);
+void sp_handle_os_event(struct sp_request *request);
+void sp_handle_os_health(struct sp_request *request);
+void sp_handle_os_no_snapshots(struct sp_request *request);
+void sp_handle_os_no_diagnostics(struct sp_request *request);
+void sp_handle_os_no_pools(struct sp_request *request);
+
+/* ---- OpenSandbox: execd ---- */
+
+void sp_handle_execd_ping(struct sp_request *request);
+void sp_handle_execd_command(struct sp_request *request);
+void sp_handle_execd_interrupt(struct sp_request *request);
+void sp_handle_execd_command_status(struct sp_request *request);
+void sp_handle_execd_command_logs(struct sp_request *request);
+void sp_handle_execd_session_create(struct sp_request *request);
+void sp_handle_execd_session_run(struct sp_request *request);
+void sp_handle_execd_session_delete(struct sp_request *request);
+void sp_handle_execd_code(struct sp_request *request);
+void sp_handle_execd_context_create(struct sp_request *request);
+void sp_handle_execd_context_list(struct sp_request *request);
+void sp_handle_execd_context_delete_all(struct sp_request *request);
+void sp_handle_execd_context_get(struct sp_request *request);
+void sp_handle_execd_context_delete(struct sp_request *request);
+void sp_handle_execd_metrics(struct sp_request *request);
+void sp_handle_execd_metrics_watch(struct sp_request *request);
+void sp_handle_isolated_capabilities(struct sp_request *request);
+void sp_handle_isolated_create(struct sp_request *request);
+void sp_handle_isolated_list(struct sp_request *request);
+void sp_handle_isolated_get(struct sp_request *request);
+void sp_handle_isolated_delete(struct sp_request *request);
+void sp_handle_isolated_run(struct sp_request *request);
+void sp_handle_isolated_diff(struct sp_request *request);
+void sp_handle_isolated_unsupported(struct sp_request *request);
+void sp_handle_execd_proxy(struct sp_request *request);
+void sp_handle_pty_create(struct sp_request *request);
+void sp_handle_pty_get(struct sp_request *request);
+void sp_handle_pty_delete(struct sp_request *request);
+void sp_handle_pty_socket(struct sp_request *request);
+
+/* Dead ones, and those that nobody uses, go. */
+void sp_isolated_sweep(const struct sp_os_sandbox *os, int64_t now_ms);
+/* The request is about the files of the session of its {key}: fills in request->isolated.
+ * NOT_FOUND, SANDBOX_DEAD. */
+int sp_isolated_enter(struct sp_request *request, struct sp_err *err);
+
+/* ---- files: execd's routes and ours ---- */
+
+void sp_handle_files_info(struct sp_request *request);
+void sp_handle_files_search(struct sp_request *request);
+void sp_handle_files_download(struct sp_request *request);
+void sp_handle_files_upload(struct sp_request *request);
+int sp_begin_files_upload(struct sp_request *request, struct sp_err *err);
+void sp_handle_files_put(struct sp_request *request);
+int sp_begin_files_put(struct sp_request *request, struct sp_err *err);
+void sp_handle_files_replace(struct sp_request *request);
+void sp_handle_files_move(struct sp_request *request);
+void sp_handle_files_permissions(struct sp_request *request);
+void sp_handle_files_delete(struct sp_request *request);
+void sp_handle_directories_list(struct sp_request *request);
+void sp_handle_directories_create(struct sp_request *request);
+void sp_handle_directories_delete(struct sp_request *request);
+
 /* ---- exec_plain.c, exec_stream.c ---- */
 
 void sp_exec_plain_start(struct sp_request *request, bool run);
 void sp_exec_stream_open(struct sp_request *request, bool run);
-void sp_stream_flush_all(struct sp_api *api);
-void sp_stream_close_all(struct sp_api *api);
 
 #endif

@@ -22,6 +22,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -98,12 +99,18 @@ static void connection_opened(struct sp_listener *listener, struct MHD_Connectio
 	*socket_context = connection;
 }
 
+static void connection_free(struct sp_connection *connection)
+{
+	free(connection->query);
+	free(connection);
+}
+
 static void watch_closed(uv_handle_t *handle)
 {
 	struct sp_connection *connection = handle->data;
 	struct sp_api *api = connection->api;
 
-	free(connection);
+	connection_free(connection);
 	sp_api_handle_closed(api);
 }
 
@@ -117,7 +124,7 @@ static void connection_closed(struct sp_connection *connection)
 	if (connection->watch_open)
 		uv_close((uv_handle_t *)&connection->watch, watch_closed);
 	else
-		free(connection);
+		connection_free(connection);
 }
 
 void sp_connection_notify(void *cls, struct MHD_Connection *mhd, void **socket_context,
@@ -137,6 +144,15 @@ struct sp_connection *sp_connection_of(struct MHD_Connection *mhd)
 	return info ? info->socket_context : NULL;
 }
 
+/* libmicrohttpd takes queries apart in place. */
+static void keep_query(struct sp_connection *connection, const char *uri)
+{
+	const char *query = strstr(uri, "/proxy/") ? strchr(uri, '?') : NULL;
+
+	free(connection->query);
+	connection->query = query ? strdup(query + 1) : NULL;
+}
+
 void *sp_connection_request_line(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
 	struct sp_connection *connection = sp_connection_of(mhd);
@@ -149,6 +165,7 @@ void *sp_connection_request_line(void *cls, const char *uri, struct MHD_Connecti
 		while (length <= SP_API_HEADER_BYTES_MAX && uri[length])
 			length++;
 		connection->uri_length = length;
+		keep_query(connection, uri);
 		sp_connection_set_deadline(connection, SP_API_REQUEST_TIMEOUT_MS);
 	}
 	return NULL;

@@ -34,6 +34,8 @@ static const struct {
 	{"X-API-Key", offsetof(struct sp_guard, api_key)},
 	{"X-Sandpool-Token", offsetof(struct sp_guard, token)},
 	{"X-Request-Id", offsetof(struct sp_guard, request_id)},
+	{"OPEN-SANDBOX-API-KEY", offsetof(struct sp_guard, os_api_key)},
+	{"X-EXECD-ACCESS-TOKEN", offsetof(struct sp_guard, execd_token)},
 };
 
 /* RFC 9110, 5.6.2 */
@@ -102,8 +104,19 @@ int sp_guard_header(struct sp_guard *guard, const char *name, size_t name_len, c
 	return keep_single(guard, name, name_len, value, err);
 }
 
+/* Where the path is passed on to a server in a sandbox: what is an escape there is not for us to
+ * say, and nothing after this is a name of ours. */
+static const char *passed_on(const char *path)
+{
+	const char *proxy = strstr(path, "/proxy/");
+
+	return proxy ? proxy : path + strlen(path);
+}
+
 static int check_target(const struct sp_guard_request *request, struct sp_err *err)
 {
+	const char *opaque = passed_on(request->path);
+
 	if (request->uri_length > SP_API_URI_MAX)
 		return sp_err_code(err, SP_CODE_PAYLOAD_TOO_LARGE, -E2BIG,
 				   "the request target is longer than %u bytes", SP_API_URI_MAX);
@@ -115,7 +128,7 @@ static int check_target(const struct sp_guard_request *request, struct sp_err *e
 		if (byte <= ' ' || byte >= 0x7f)
 			return malformed(err, "the path has bytes beyond printable ASCII");
 		/* No name here ever needs it, and "%2f" is a slash to some and a name to others. */
-		if (byte == '%')
+		if (byte == '%' && at < opaque)
 			return malformed(err, "percent-encoding is not used in paths");
 	}
 	return 0;
@@ -131,9 +144,11 @@ static int check_content_length(struct sp_guard *guard, struct sp_err *err)
 		return malformed(err, "Content-Length is no number");
 	for (size_t i = 0; i < len; i++) {
 		value = value * 10 + (uint64_t)(text[i] - '0');
-		if (value > SP_API_BODY_MAX)
+		/* What most routes take is less, but the route is not known yet. */
+		if (value > SP_API_STREAM_BODY_MAX)
 			return sp_err_code(err, SP_CODE_PAYLOAD_TOO_LARGE, -E2BIG,
-					   "the body is longer than %u bytes", SP_API_BODY_MAX);
+					   "the body is longer than %llu bytes",
+					   (unsigned long long)SP_API_STREAM_BODY_MAX);
 	}
 	guard->body_length = value;
 	return 0;

@@ -7,10 +7,12 @@
 
 #include "pool/base/err.h"
 
-#define SP_API_URI_MAX          1024u /* bytes of the request target, query included */
+/* Bytes of the request target, query included: room for one path of a file, most of it escaped. */
+#define SP_API_URI_MAX          (8u * 1024)
 #define SP_API_HEADERS_MAX      64u
-#define SP_API_HEADER_BYTES_MAX (16u * 1024) /* request line and headers */
-#define SP_API_BODY_MAX         (1u << 20)
+#define SP_API_HEADER_BYTES_MAX (16u * 1024)         /* request line and headers */
+#define SP_API_BODY_MAX         (1u << 20)           /* of a body that is collected, … */
+#define SP_API_STREAM_BODY_MAX  (UINT64_C(64) << 30) /* … and of one that is taken as it comes */
 
 struct sp_guard {
 	size_t header_count;
@@ -27,6 +29,8 @@ struct sp_guard {
 	const char *api_key;
 	const char *token;
 	const char *request_id;
+	const char *os_api_key;  /* OPEN-SANDBOX-API-KEY */
+	const char *execd_token; /* X-EXECD-ACCESS-TOKEN */
 
 	/* Filled by sp_guard_request(). */
 	uint64_t body_length;

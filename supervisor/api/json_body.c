@@ -153,6 +153,40 @@ int sp_body_read(const json_t *object, const char *where, const struct sp_member
 	return 0;
 }
 
+int sp_body_parse_loose(const char *data, size_t len, json_t **ret_value, struct sp_err *err)
+{
+	json_error_t fault;
+	json_t *value = json_loadb(data, len, JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY, &fault);
+
+	if (!value)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   "the body is no JSON: line %d, column %d: %s", fault.line,
+				   fault.column, fault.text);
+	*ret_value = value;
+	return 0;
+}
+
+int sp_body_read_loose(const json_t *object, const char *where, const struct sp_member *members,
+		       size_t count, struct sp_err *err)
+{
+	if (!json_is_object(object))
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   where[0] ? "'%s' is no JSON object"
+					    : "the body is no JSON object%s",
+				   where);
+	for (size_t i = 0; i < count; i++) {
+		json_t *value = json_object_get(object, members[i].name);
+		int status;
+
+		if (!value || json_is_null(value))
+			continue;
+		status = read_member(value, where, &members[i], err);
+		if (status < 0)
+			return status;
+	}
+	return 0;
+}
+
 int sp_body_expect_empty(const char *data, size_t len, struct sp_err *err)
 {
 	json_t *root = NULL;

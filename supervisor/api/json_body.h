@@ -39,6 +39,12 @@ int sp_body_parse(const char *data, size_t len, json_t **ret_object, struct sp_e
 int sp_body_read(const json_t *object, const char *where, const struct sp_member *members,
 		 size_t count, struct sp_err *err);
 
+/* The same two as the OpenSandbox APIs read: bytes after the first value, repeated and unknown
+ * members are ignored, null is absent. What was parsed may be any value; empty is none. */
+int sp_body_parse_loose(const char *data, size_t len, json_t **ret_value, struct sp_err *err);
+int sp_body_read_loose(const json_t *object, const char *where, const struct sp_member *members,
+		       size_t count, struct sp_err *err);
+
 /* For routes that take no members: any member is an error. */
 int sp_body_expect_empty(const char *data, size_t len, struct sp_err *err);
 

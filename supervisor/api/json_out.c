@@ -115,14 +115,14 @@ static void put_escaped(struct sp_json_out *out, const unsigned char *at, size_t
 	}
 }
 
-/* Keys are ours: literals, pool names, reasons; nothing in them needs an escape. */
+/* Most keys are ours; paths of files and labels of sandboxes are anybody's. */
 static void begin_value(struct sp_json_out *out, const char *key)
 {
 	if (out->comma)
 		put_text(out, ",");
 	if (key) {
 		put_text(out, "\"");
-		put_text(out, key);
+		put_escaped(out, (const unsigned char *)key, strlen(key));
 		put_text(out, "\":");
 	}
 	out->comma = true;
@@ -200,6 +200,12 @@ void sp_json_unsigned(struct sp_json_out *out, const char *key, uint64_t value)
 	begin_value(out, key);
 	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
 	put_text(out, text);
+}
+
+void sp_json_raw(struct sp_json_out *out, const char *key, const char *json, size_t len)
+{
+	begin_value(out, key);
+	put(out, json, len);
 }
 
 void sp_json_thousandths(struct sp_json_out *out, const char *key, int64_t value)

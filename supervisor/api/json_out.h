@@ -23,6 +23,8 @@ void sp_json_text_n(struct sp_json_out *out, const char *key, const char *value,
 void sp_json_base64(struct sp_json_out *out, const char *key, const void *data, size_t len);
 void sp_json_integer(struct sp_json_out *out, const char *key, int64_t value);
 void sp_json_unsigned(struct sp_json_out *out, const char *key, uint64_t value);
+/* What is JSON already. */
+void sp_json_raw(struct sp_json_out *out, const char *key, const char *json, size_t len);
 /* A count of thousandths as a number with three digits after the point. */
 void sp_json_thousandths(struct sp_json_out *out, const char *key, int64_t value);
 void sp_json_boolean(struct sp_json_out *out, const char *key, bool value);

@@ -7,14 +7,15 @@
  * arrives there is no way to answer. So: what is malformed is answered and closed at the first
  * call; what is merely refused (401, 404, …) waits for the end of a request without a body, and is
  * answered and closed at once otherwise; a chunked body that turns out too long is thrown away
- * until it ends or the deadline comes.
+ * until it ends or the deadline comes. Bodies that are not collected: request_body.h.
  *
  * After a chunked body the connection is closed too: chunk syntax is the other half of request
  * smuggling, and no client of ours needs it on a connection that it keeps.
  */
-#include "supervisor/api/api_private.h"
+#include "supervisor/api/answer_stream.h"
 
 #include "pool/base/log.h"
+#include "supervisor/api/request_body.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,8 +26,17 @@
 
 /* ---- answers ---- */
 
-static void respond(struct sp_request *request, unsigned int status, const char *content_type,
-		    struct MHD_Response *response)
+void sp_request_resume(struct sp_request *request)
+{
+	request->suspended = false;
+	request->cancel = NULL;
+	sp_connection_unwatch(request->connection);
+	MHD_resume_connection(request->mhd);
+	sp_listener_kick(request->connection->listener);
+}
+
+bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
+			struct MHD_Response *response)
 {
 	bool failed = !response;
 
@@ -40,8 +50,8 @@ static void respond(struct sp_request *request, unsigned int status, const char 
 		     status == MHD_HTTP_TOO_MANY_REQUESTS) &&
 		    MHD_add_response_header(response, "Retry-After", "1") == MHD_NO)
 			failed = true;
-		if (status == MHD_HTTP_METHOD_NOT_ALLOWED && request->allow[0] &&
-		    MHD_add_response_header(response, "Allow", request->allow) == MHD_NO)
+		if (status == MHD_HTTP_METHOD_NOT_ALLOWED && request->match.allow[0] &&
+		    MHD_add_response_header(response, "Allow", request->match.allow) == MHD_NO)
 			failed = true;
 		if (status == MHD_HTTP_UNAUTHORIZED &&
 		    MHD_add_response_header(response, "WWW-Authenticate", "Bearer") == MHD_NO)
@@ -57,13 +67,9 @@ static void respond(struct sp_request *request, unsigned int status, const char 
 	sp_assert(!request->response);
 	request->status = status;
 	request->response = response;
-	if (request->suspended) {
-		request->suspended = false;
-		request->cancel = NULL;
-		sp_connection_unwatch(request->connection);
-		MHD_resume_connection(request->mhd);
-		sp_listener_kick(request->connection->listener);
-	}
+	if (request->suspended)
+		sp_request_resume(request);
+	return !failed;
 }
 
 void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,
@@ -73,7 +79,7 @@ void sp_reply_text(struct sp_request *request, unsigned int status, const char *
 	char *data = sp_buf_take(body);
 
 	if (!data) {
-		respond(request, status, content_type, NULL);
+		(void)sp_request_respond(request, status, content_type, NULL);
 		return;
 	}
 	struct MHD_Response *response =
@@ -81,7 +87,7 @@ void sp_reply_text(struct sp_request *request, unsigned int status, const char *
 
 	if (!response)
 		free(data);
-	respond(request, status, content_type, response);
+	(void)sp_request_respond(request, status, content_type, response);
 }
 
 void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_buf *body)
@@ -91,8 +97,13 @@ void sp_reply_json(struct sp_request *request, unsigned int status, struct sp_bu
 
 void sp_reply_empty(struct sp_request *request)
 {
-	respond(request, MHD_HTTP_NO_CONTENT, NULL,
-		MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+	sp_reply_status(request, MHD_HTTP_NO_CONTENT);
+}
+
+void sp_reply_status(struct sp_request *request, unsigned int status)
+{
+	(void)sp_request_respond(request, status, NULL,
+				 MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
 void sp_error_write(struct sp_json_out *out, const struct sp_err *err)
@@ -122,6 +133,10 @@ void sp_reply_error(struct sp_request *request, const struct sp_err *err)
 
 	if (code == SP_CODE_INTERNAL)
 		log_fault(request, err);
+	if (request->style != SP_STYLE_OWN) {
+		sp_os_reply_err(request, err);
+		return;
+	}
 	/* Whatever the service knows of an id that is not the caller's, this is all that is told.
 	 */
 	if (code == SP_CODE_NOT_FOUND && request->route &&
@@ -133,7 +148,7 @@ void sp_reply_error(struct sp_request *request, const struct sp_err *err)
 	sp_json_out_init(&out, &body);
 	sp_error_write(&out, err);
 	if (out.status < 0)
-		respond(request, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL, NULL);
+		(void)sp_request_respond(request, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL, NULL);
 	else
 		sp_reply_json(request, (unsigned int)sp_code_http_status(code), &body);
 	sp_buf_done(&body);
@@ -192,7 +207,7 @@ void sp_request_abandon(struct sp_request *request, const struct sp_err *err)
 		return;
 	}
 	/* No response: libmicrohttpd closes the connection when it comes back. */
-	respond(request, 0, NULL, NULL);
+	(void)sp_request_respond(request, 0, NULL, NULL);
 }
 
 bool sp_request_wants_stream(const struct sp_request *request)
@@ -202,82 +217,21 @@ bool sp_request_wants_stream(const struct sp_request *request)
 	       sp_guard_has_token(request->headers.connection, "upgrade");
 }
 
-void sp_request_upgrade(struct sp_request *request, MHD_UpgradeHandler on_upgrade, void *arg)
+void sp_request_upgrade(struct sp_request *request, const struct sp_answer_header *headers,
+			size_t header_count, MHD_UpgradeHandler on_upgrade, void (*lost)(void *arg),
+			void *arg)
 {
 	struct MHD_Response *response = MHD_create_response_for_upgrade(on_upgrade, arg);
 
-	if (response && MHD_add_response_header(response, "Upgrade", "sandpool-exec") == MHD_NO) {
+	for (size_t i = 0; response && i < header_count; i++) {
+		if (MHD_add_response_header(response, headers[i].name, headers[i].value) == MHD_YES)
+			continue;
 		MHD_destroy_response(response);
 		response = NULL;
 	}
-	respond(request, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, response);
-}
-
-/* ---- who asks ---- */
-
-/* The key of `Authorization: Bearer KEY` or `X-API-Key: KEY`; NULL if there is neither. */
-static const char *presented_key(const struct sp_guard *headers)
-{
-	static const char scheme[] = "Bearer ";
-
-	if (headers->authorization) {
-		if (strncasecmp(headers->authorization, scheme, strlen(scheme)) != 0)
-			return "";
-		return headers->authorization + strlen(scheme);
-	}
-	return headers->api_key;
-}
-
-/* Looks at every key and every byte whatever it finds, so that time tells lengths at most. */
-static bool key_is_known(const struct sp_config *config, const char *key)
-{
-	size_t len = strlen(key);
-	bool known = false;
-
-	for (size_t i = 0; i < config->api_key_count; i++) {
-		const char *candidate = config->api_keys[i];
-		bool same_length = strlen(candidate) == len;
-
-		known |= sp_secret_equal(same_length ? candidate : key, key, len) && same_length;
-	}
-	return known && len > 0;
-}
-
-static int unauthorized(struct sp_err *err, const char *what)
-{
-	return sp_err_code(err, SP_CODE_UNAUTHORIZED, -EACCES, "%s", what);
-}
-
-/* Fill in the caller; 0 if it may use the route. */
-static int authorize(struct sp_request *request, struct sp_err *err)
-{
-	const struct sp_guard *headers = &request->headers;
-	bool local = request->connection->listener->kind == SP_LISTENER_UNIX;
-	enum sp_route_access access = request->route->access;
-	const char *key = local ? NULL : presented_key(headers);
-	bool key_valid = key && key_is_known(sp_service_config(request->api->service), key);
-
-	request->caller = (struct sp_caller){
-		.operator_rights = request->connection->operator_rights,
-		.may_acquire = local || key_valid,
-		.secret = headers->token,
-	};
-	if (access == SP_ROUTE_OPEN)
-		return 0;
-	if (key && !key_valid)
-		return unauthorized(err, "the API key is not known");
-	if (access == SP_ROUTE_OPERATOR) {
-		if (request->caller.operator_rights)
-			return 0;
-		if (!local && !key_valid)
-			return unauthorized(err, "no credential");
-		return sp_err_code(err, SP_CODE_FORBIDDEN, -EACCES,
-				   "only an operator on the Unix socket may do this");
-	}
-	if (request->caller.may_acquire || (access == SP_ROUTE_TOKEN && headers->token))
-		return 0;
-	return unauthorized(err, access == SP_ROUTE_TOKEN ? "no API key and no sandbox token"
-							  : "no API key");
+	request->upgrade_lost = lost;
+	request->upgrade_arg = arg;
+	(void)sp_request_respond(request, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, response);
 }
 
 /* ---- the beginning ---- */
@@ -303,6 +257,18 @@ static void set_request_id(struct sp_request *request)
 	else
 		(void)snprintf(request->id, sizeof(request->id), "%.8s-%" PRIu64,
 			       request->api->run_id, ++request->api->request_count);
+}
+
+/* The lifecycle API's are 32 hex digits. */
+static void restyle_request_id(struct sp_request *request)
+{
+	char hex[SP_SECRET_LEN + 1];
+
+	if (request->style != SP_STYLE_LIFECYCLE ||
+	    (request->headers.request_id && request_id_acceptable(request->headers.request_id)))
+		return;
+	sp_secret_new(hex);
+	(void)snprintf(request->id, sizeof(request->id), "%.32s", hex);
 }
 
 struct header_walk {
@@ -340,34 +306,6 @@ static int guard_request(struct sp_request *request, const char *version, struct
 	return sp_guard_request(&request->headers, &line, err);
 }
 
-static int find_route(struct sp_request *request, struct sp_err *err)
-{
-	struct sp_route_match match;
-	enum sp_route_outcome outcome =
-		sp_route_find(sp_routes, sp_route_count, request->method, request->path, &match);
-	int status;
-
-	request->route = match.route;
-	memcpy(request->name, match.name, sizeof(request->name));
-	memcpy(request->allow, match.allow, sizeof(request->allow));
-	if (outcome == SP_ROUTE_NO_PATH)
-		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT,
-				   "nothing is served at this path");
-	if (outcome == SP_ROUTE_NO_METHOD)
-		return sp_err_code(err, SP_CODE_METHOD_NOT_ALLOWED, -EINVAL,
-				   "this path serves %s only", match.allow);
-	status = authorize(request, err);
-	if (status < 0)
-		return status;
-	if (outcome == SP_ROUTE_BAD_POOL)
-		return sp_err_code(err, SP_CODE_POOL_NOT_FOUND, -ENOENT, "no pool of that name");
-	if (outcome == SP_ROUTE_BAD_SANDBOX)
-		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no such sandbox");
-	if (outcome == SP_ROUTE_BAD_HOST)
-		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT, "no such host");
-	return 0;
-}
-
 static enum MHD_Result queue_answer(struct sp_request *request)
 {
 	struct MHD_Response *response = request->response;
@@ -393,6 +331,7 @@ static struct sp_request *request_new(struct sp_connection *connection, struct M
 	request->mhd = mhd;
 	request->method = method;
 	request->path = path;
+	request->name = request->match.name;
 	sp_buf_init(&request->body, SP_API_BODY_MAX);
 	connection->request = request;
 	return request;
@@ -414,7 +353,10 @@ static enum MHD_Result begin(struct sp_request *request, const char *version)
 		status = sp_err_code(&request->early, SP_CODE_UNAVAILABLE, -EAGAIN,
 				     "too many connections");
 	} else {
-		status = find_route(request, &request->early);
+		status = sp_request_find_route(request, &request->early);
+		restyle_request_id(request);
+		if (status == 0)
+			status = sp_request_body_begin(request, &request->early);
 	}
 	if (request->headers.chunked)
 		request->close = true;
@@ -445,10 +387,12 @@ static enum MHD_Result complete(struct sp_request *request)
 {
 	request->dispatched = true;
 	sp_connection_set_deadline(request->connection, 0);
-	if (request->early.status < 0)
+	if (request->early.status < 0) {
 		sp_reply_error(request, &request->early);
-	else
+	} else {
+		sp_request_body_complete(request);
 		request->route->handle(request);
+	}
 	return request->suspended ? MHD_YES : queue_answer(request);
 }
 
@@ -470,6 +414,8 @@ enum MHD_Result sp_request_access(void *cls, struct MHD_Connection *mhd, const c
 		*context = request;
 		return begin(request, version);
 	}
+	if (*upload_size > 0 && (request->sink || request->body_cut))
+		return sp_request_body_feed(request, upload, upload_size);
 	if (*upload_size > 0) {
 		collect(request, upload, *upload_size);
 		*upload_size = 0;
@@ -492,11 +438,16 @@ void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
 		return;
 	*context = NULL;
 	sp_assert(!request->suspended);
+	sp_request_body_done(request);
 	request->connection->request = NULL;
 	request->api->plain_bytes -= request->answer_bytes;
 	sp_connection_set_deadline(request->connection, SP_API_IDLE_TIMEOUT_MS);
 	if (request->response)
 		MHD_destroy_response(request->response);
 	sp_buf_done(&request->body);
+	sp_os_unref(request->os);
+	free(request->isolated);
+	if (request->upgrade_lost)
+		request->upgrade_lost(request->upgrade_arg);
 	free(request);
 }

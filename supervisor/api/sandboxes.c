@@ -1,5 +1,6 @@
 /*
- * /v1/pools/{pool}/acquire and /v1/sandboxes: hand out, look at, renew, release.
+ * /v1/pools/{pool}/acquire, /v1/pools/{pool}/sandboxes and /v1/sandboxes/{id}: hand out, list, look
+ * at, renew, release.
  */
 #include "supervisor/api/api_private.h"
 
@@ -211,7 +212,7 @@ void sp_handle_sandbox_release(struct sp_request *request)
 
 struct listing {
 	struct sp_json_out out;
-	const char *pool;
+	const char *pool; /* NULL: all */
 	const char *state;
 	const char *endpoint;
 	int64_t wall_ms;
@@ -244,9 +245,7 @@ static enum MHD_Result visit_query(void *cls, enum MHD_ValueKind kind, const cha
 	int status = 0;
 
 	SP_UNUSED(kind);
-	if (strcmp(key, "pool") == 0 && value && sp_pool_name_valid(value))
-		listing->pool = value;
-	else if (strcmp(key, "state") == 0 && value && is_state(value))
+	if (strcmp(key, "state") == 0 && value && is_state(value))
 		listing->state = value;
 	else
 		status = sp_err_code(&listing->err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
@@ -256,7 +255,8 @@ static enum MHD_Result visit_query(void *cls, enum MHD_ValueKind kind, const cha
 
 void sp_handle_sandbox_list(struct sp_request *request)
 {
-	struct listing listing = {.endpoint = request->connection->listener->url,
+	struct listing listing = {.pool = request->name[0] ? request->name : NULL,
+				  .endpoint = request->connection->listener->url,
 				  .wall_ms = sp_clock_wall_ms()};
 	struct sp_buf body;
 

@@ -314,8 +314,8 @@ static int wait_readable(int fd, int64_t timeout_ms, struct sp_err *err)
 	return 0;
 }
 
-static int read_response(int fd, struct sp_cli_http_reader *reader, int64_t timeout_ms,
-			 struct sp_err *err)
+int sp_cli_client_receive(int fd, struct sp_cli_http_reader *reader, int64_t timeout_ms,
+			  struct sp_err *err)
 {
 	char data[READ_SIZE];
 
@@ -402,7 +402,7 @@ int sp_cli_client_call(const struct sp_cli_client *client, const char *method, c
 	if (status == 0 && body)
 		status = send_all(fd, body->data, body->len, err);
 	if (status == 0)
-		status = read_response(fd, &reader, timeout_ms, err);
+		status = sp_cli_client_receive(fd, &reader, timeout_ms, err);
 	if (status == 0 && (reader.status < 200 || reader.status > 299))
 		status = sp_cli_client_refusal(reader.status, &reader.body, err);
 	if (status == 0) {

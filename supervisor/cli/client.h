@@ -59,6 +59,11 @@ int sp_cli_client_call(const struct sp_cli_client *client, const char *method, c
 		       const struct sp_buf *body, int64_t timeout_ms, struct sp_buf *ret_body,
 		       struct sp_err *err);
 
+/* Read one response to its end. timeout_ms as above. */
+struct sp_cli_http_reader;
+int sp_cli_client_receive(int fd, struct sp_cli_http_reader *reader, int64_t timeout_ms,
+			  struct sp_err *err);
+
 /* Turn an error body {"code", "message"} into err. Returns -EREMOTEIO. */
 int sp_cli_client_refusal(int http_status, const struct sp_buf *body, struct sp_err *err);
 

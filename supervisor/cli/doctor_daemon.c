@@ -116,7 +116,8 @@ static void check_limits(struct sp_cli_doctor *doctor)
 	json_t *sandbox;
 	size_t i;
 
-	if (sp_cli_ask(doctor->cli, "GET", "/v1/sandboxes", NULL, TIMEOUT_MS, &answer, &err) < 0) {
+	if (sp_cli_ask(doctor->cli, "GET", "/v1/pools/-/sandboxes", NULL, TIMEOUT_MS, &answer,
+		       &err) < 0) {
 		(void)sp_cli_doctor_report(doctor, "limits in force", SP_CLI_WARN,
 					   "not checked: %.200s", err.message);
 		sp_cli_answer_done(&answer);

@@ -7,12 +7,14 @@
 #include "supervisor/cli/http.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 
 #define STATUS_SWITCHING  101
 #define STATUS_NO_CONTENT 204
 #define STATUS_UNMODIFIED 304
+#define LENGTH_MAX        ((uint64_t)INT64_MAX / 16) /* a digit more is still 64 bits */
 
 void sp_cli_http_reader_init(struct sp_cli_http_reader *reader)
 {
@@ -51,6 +53,17 @@ static int take_status_line(struct sp_cli_http_reader *reader, struct sp_err *er
 	return 0;
 }
 
+/* Whoever takes it as it comes wants it however long it is. */
+static bool is_taken(const struct sp_cli_http_reader *reader)
+{
+	return reader->take && reader->status >= 200 && reader->status <= 299;
+}
+
+static uint64_t length_max(const struct sp_cli_http_reader *reader)
+{
+	return is_taken(reader) ? LENGTH_MAX : SP_CLI_HTTP_BODY_MAX;
+}
+
 static int take_length(struct sp_cli_http_reader *reader, const char *value, struct sp_err *err)
 {
 	uint64_t length = 0;
@@ -63,7 +76,7 @@ static int take_length(struct sp_cli_http_reader *reader, const char *value, str
 		if (*value < '0' || *value > '9')
 			return refuse(err, -EPROTO, "Content-Length");
 		length = length * 10 + (uint64_t)(*value - '0');
-		if (length > SP_CLI_HTTP_BODY_MAX)
+		if (length > length_max(reader))
 			return refuse(err, -EMSGSIZE, "the body is too long");
 	}
 	reader->have_length = true;
@@ -139,7 +152,7 @@ static int take_chunk_size(struct sp_cli_http_reader *reader, struct sp_err *err
 		return refuse(err, -EPROTO, "chunk size");
 	for (; hex_digit(*at) >= 0; at++) {
 		size = size * 16 + (uint64_t)hex_digit(*at);
-		if (size > SP_CLI_HTTP_BODY_MAX)
+		if (size > length_max(reader))
 			return refuse(err, -EMSGSIZE, "a chunk is too long");
 	}
 	if (*at != '\0' && *at != ';')
@@ -218,7 +231,10 @@ static int64_t feed_body(struct sp_cli_http_reader *reader, const char *data, si
 
 	if (reader->state != SP_CLI_HTTP_BODY_TO_EOF)
 		len = (size_t)SP_MIN((uint64_t)len, reader->left);
-	status = sp_buf_append(&reader->body, data, len);
+	status = is_taken(reader) ? reader->take(reader->take_arg, data, len, err)
+				  : sp_buf_append(&reader->body, data, len);
+	if (status < 0 && is_taken(reader))
+		return status;
 	if (status == -E2BIG)
 		return refuse(err, -EMSGSIZE, "the body is too long");
 	if (status < 0)
@@ -289,16 +305,21 @@ int sp_cli_http_write_head(const struct sp_cli_http_request *request, struct sp_
 		status = sp_buf_printf(out, "Authorization: Bearer %s\r\n", request->api_key);
 	if (status == 0 && request->token)
 		status = sp_buf_printf(out, "X-Sandpool-Token: %s\r\n", request->token);
-	if (status == 0 && request->body_len > 0)
-		status = sp_buf_printf(out, "Content-Type: application/json\r\n");
+	if (status == 0 && (request->body_len > 0 || request->chunked))
+		status = sp_buf_printf(out, "Content-Type: %s\r\n",
+				       request->content_type ? request->content_type
+							     : "application/json");
+	if (status == 0 && request->expect)
+		status = sp_buf_printf(out, "Expect: 100-continue\r\n");
 	if (status == 0)
-		status = sp_buf_printf(out,
-				       request->upgrade
-					       ? "Connection: Upgrade\r\nUpgrade: sandpool-exec\r\n"
-						 "Content-Length: %zu\r\n\r\n"
-					       : "Connection: close\r\nContent-Length: %zu\r\n\r\n",
-				       request->body_len);
-	return status;
+		status = sp_buf_printf(out, request->upgrade ? "Connection: Upgrade\r\n"
+							       "Upgrade: sandpool-exec\r\n"
+							     : "Connection: close\r\n");
+	if (status < 0)
+		return status;
+	if (request->chunked)
+		return sp_buf_printf(out, "Transfer-Encoding: chunked\r\n\r\n");
+	return sp_buf_printf(out, "Content-Length: %" PRIu64 "\r\n\r\n", request->body_len);
 }
 
 int sp_cli_http_append_segment(struct sp_buf *out, const char *segment)

@@ -35,6 +35,10 @@ struct sp_cli_http_reader {
 	bool have_length, chunked;
 	uint64_t left; /* of the body or of the chunk */
 	uint32_t line_len;
+	/* Set after _init(): takes the body of a 2xx as it comes, which then has no limit; negative
+	 * ends the reading with its error. NULL: every body is collected. */
+	int (*take)(void *arg, const char *data, size_t len, struct sp_err *err);
+	void *take_arg;
 	char line[SP_CLI_HTTP_LINE_MAX];
 	struct sp_buf body;
 };
@@ -60,7 +64,10 @@ struct sp_cli_http_request {
 	const char *api_key; /* NULL = none */
 	const char *token;   /* NULL = none */
 	bool upgrade;        /* to sandpool-exec */
-	size_t body_len;
+	uint64_t body_len;
+	const char *content_type; /* NULL = application/json */
+	bool chunked;             /* the body, instead of body_len */
+	bool expect;              /* the server says whether it wants the body */
 };
 
 /* Append the head. 0, -EINVAL, -ENOMEM, -E2BIG. */

@@ -4,7 +4,7 @@
 #include "supervisor/cli/ask.h"
 #include "supervisor/cli/http.h"
 
-#include <stdio.h>
+#include <errno.h>
 
 enum { OPTION_POOL, OPTION_STATE, OPTION_QUIET, OPTION_END };
 
@@ -16,14 +16,14 @@ static const struct sp_cli_option options[] = {
 	[OPTION_END] = {0},
 };
 
-static int append_filter(struct sp_buf *target, char sign, const char *key, const char *value)
+static int append_state(struct sp_buf *target, const char *state)
 {
 	int status;
 
-	if (!value)
+	if (!state)
 		return 0;
-	status = sp_buf_printf(target, "%c%s=", sign, key);
-	return status < 0 ? status : sp_cli_http_append_segment(target, value);
+	status = sp_buf_printf(target, "?state=");
+	return status < 0 ? status : sp_cli_http_append_segment(target, state);
 }
 
 static int print_table(const struct sp_cli *cli, const json_t *list)
@@ -73,14 +73,10 @@ static int run(struct sp_cli *cli)
 	int status;
 
 	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
-	status = sp_buf_printf(&target, "/v1/sandboxes");
+	status = sp_cli_target(&target, "/v1/pools/", pool ? pool : "-", "/sandboxes", &err);
+	if (status == 0 && append_state(&target, state) < 0)
+		status = sp_err_set(&err, -ENOMEM, "write the request");
 	if (status == 0)
-		status = append_filter(&target, '?', "pool", pool);
-	if (status == 0)
-		status = append_filter(&target, pool ? '&' : '?', "state", state);
-	if (status < 0)
-		status = sp_err_set(&err, status, "write the request");
-	else
 		status = sp_cli_ask(cli, "GET", sp_buf_text(&target), NULL, SP_CLI_CALL_TIMEOUT_MS,
 				    &answer, &err);
 	if (status < 0)

@@ -7,6 +7,8 @@ const struct sp_cli_verb *const sp_cli_verbs[] = {
 	&sp_cli_verb_run,
 	&sp_cli_verb_acquire,
 	&sp_cli_verb_exec,
+	&sp_cli_verb_cp,
+	&sp_cli_verb_files,
 	&sp_cli_verb_renew,
 	&sp_cli_verb_release,
 	&sp_cli_verb_ls,

@@ -274,6 +274,7 @@ static int op_start(struct sp_service_op *op, const struct sp_service_acquire *r
 		.newest_first = op->service->cluster,
 	};
 	memcpy(op->wish.lease_id, op->lease_id, sizeof(op->wish.lease_id));
+	op->local = request->local;
 	op->wish.idle_only = elsewhere_possible(op);
 	status = ask_pool(op, &result, &refused);
 	if (status < 0 && op->wish.idle_only && refused.code == SP_CODE_POOL_EMPTY)

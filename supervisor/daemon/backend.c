@@ -27,6 +27,27 @@ static void on_gone_deferred(struct sp_deferred *deferred)
 	}
 }
 
+static void on_ending_deferred(struct sp_deferred *deferred)
+{
+	struct sandbox_link *link = SP_CONTAINER_OF(deferred, struct sandbox_link, ending);
+	struct sp_service *service = link->service;
+
+	if (service->on_end)
+		service->on_end(service->on_end_arg, link->id, link->end_reason);
+	sandbox_free_when_done(link);
+}
+
+void sandbox_tell_end(struct sandbox_link *link)
+{
+	const struct sp_sandbox *sandbox = link->sandbox;
+
+	if (!sandbox || sandbox->lease_id[0] == '\0' || link->told_ended)
+		return;
+	link->told_ended = true;
+	link->end_reason = sandbox->end_reason;
+	sp_defer(&link->service->deferred, &link->ending);
+}
+
 static void on_release_deferred(struct sp_deferred *deferred)
 {
 	sandbox_end(SP_CONTAINER_OF(deferred, struct sandbox_link, release), SP_END_RELEASED);
@@ -150,9 +171,12 @@ static struct sandbox_link *link_new(struct daemon_pool *pool, struct sp_sandbox
 	link->asked_ns = sp_clock_boot_ns();
 	memcpy(link->id, sandbox->id, sizeof(link->id));
 	sp_list_init(&link->execs);
+	sp_list_init(&link->files);
+	sp_list_init(&link->isolated);
 	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, on_gone_deferred);
+	sp_deferred_init(&link->ending, on_ending_deferred);
 	sp_deferred_init(&link->release, on_release_deferred);
 	sp_deferred_init(&link->tidy, on_tidy_deferred);
 	return link;
@@ -193,6 +217,7 @@ static void backend_kill(void *arg, struct sp_sandbox *sandbox)
 	if (!link)
 		return;
 	link->policy_waits = false;
+	sandbox_tell_end(link);
 	switch (link->state) {
 	case LINK_ASKED:
 		link->kill_wanted = true;
@@ -221,6 +246,7 @@ static void backend_forget(void *arg, struct sp_sandbox *sandbox)
 	if (!link)
 		return;
 	tomb_add(link->service, sandbox);
+	sandbox_tell_end(link);
 	sandbox->backend_data = NULL;
 	link->sandbox = NULL;
 	link->policy_waits = false;

@@ -1,7 +1,8 @@
 /*
- * What the kernel counted for a sandbox: the most memory it ever held, and how often it was killed
- * for it. Read-only files of the sandbox's cgroup, found by the path that the launcher told, below
- * the mount points that were there when the daemon started. kernfs does not block.
+ * What the kernel counted for a sandbox: memory, the most it ever held and how often it was killed
+ * for it, and processor time. Read-only files of the sandbox's cgroup, found by the path that the
+ * launcher told, below the mount points that were there when the daemon started. kernfs does not
+ * block.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -75,6 +76,9 @@ static void consider(struct cgroup_mounts *mounts, const struct mount_line *line
 {
 	if (strlen(line->mount_point) >= sizeof(mounts->memory))
 		return;
+	/* cpu.stat is there whatever the controllers. */
+	if (strcmp(line->fs_type, "cgroup2") == 0 && mounts->cpu[0] == '\0')
+		(void)snprintf(mounts->cpu, sizeof(mounts->cpu), "%s", line->mount_point);
 	if (strcmp(line->fs_type, "cgroup") == 0 && has_word(line->super_options, "memory")) {
 		(void)snprintf(mounts->memory, sizeof(mounts->memory), "%s", line->mount_point);
 		mounts->unified = false;
@@ -104,18 +108,22 @@ void cgroup_mounts_find(struct cgroup_mounts *mounts)
 	(void)fclose(file);
 }
 
+static int open_in(const char *mount, const char *cgroup, const char *name)
+{
+	char path[sizeof(((struct cgroup_mounts *)0)->memory) + SP_LAUNCHER_TEXT_MAX + 64];
+	int fd;
+
+	if (mount[0] == '\0' || cgroup[0] == '\0')
+		return -ENOENT;
+	(void)snprintf(path, sizeof(path), "%s/%s/%s", mount, cgroup, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int open_stat(const struct cgroup_mounts *mounts, const char *cgroup, const char *v1,
 		     const char *v2)
 {
-	char path[sizeof(mounts->memory) + SP_LAUNCHER_TEXT_MAX + 64];
-	int fd;
-
-	if (mounts->memory[0] == '\0' || cgroup[0] == '\0')
-		return -ENOENT;
-	(void)snprintf(path, sizeof(path), "%s/%s/%s", mounts->memory, cgroup,
-		       mounts->unified ? v2 : v1);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return open_in(mounts->memory, cgroup, mounts->unified ? v2 : v1);
 }
 
 static ssize_t read_stat(int fd, char *text)
@@ -156,4 +164,24 @@ uint64_t cgroup_peak_bytes(const struct cgroup_mounts *mounts, const char *cgrou
 	SP_AUTO_CLOSE int fd = cgroup_peak_open(mounts, cgroup);
 
 	return cgroup_peak_read(fd);
+}
+
+uint64_t cgroup_memory_bytes(const struct cgroup_mounts *mounts, const char *cgroup)
+{
+	SP_AUTO_CLOSE int fd = open_stat(mounts, cgroup, "memory.usage_in_bytes", "memory.current");
+	char text[TEXT_MAX];
+
+	return read_stat(fd, text) > 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+int64_t cgroup_cpu_ns(const struct cgroup_mounts *mounts, const char *cgroup)
+{
+	SP_AUTO_CLOSE int fd = open_in(mounts->cpu, cgroup, "cpu.stat");
+	char text[TEXT_MAX];
+	const char *at;
+
+	if (read_stat(fd, text) <= 0)
+		return -1;
+	at = strstr(text, "usage_usec ");
+	return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
 }

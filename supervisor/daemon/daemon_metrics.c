@@ -166,6 +166,24 @@ void metrics_exec(struct sp_service *service, const char *pool, const struct sp_
 			  (double)result->wall_us / 1000000.0);
 }
 
+void metrics_isolated_run(struct sp_service *service, const char *pool,
+			  const struct sp_exec_result *result)
+{
+	bool success = result->reason == SP_EXEC_EXITED && result->exit_code == 0;
+	const char *labels[] = {pool, success ? "success" : "error"};
+
+	sp_metric_observe(service->metrics.isolated_run_seconds, labels,
+			  (double)result->wall_us / 1000000.0);
+}
+
+void metrics_file(struct sp_service *service, const char *pool, const char *operation,
+		  const char *result, double seconds)
+{
+	const char *labels[] = {pool, operation, result};
+
+	sp_metric_observe(service->metrics.file_seconds, labels, seconds);
+}
+
 static void collect_pool(struct daemon_pool *pool)
 {
 	struct daemon_metrics *metrics = &pool->service->metrics;
@@ -192,6 +210,7 @@ static void collect_pool(struct daemon_pool *pool)
 	sp_metric_set(metrics->pool_degraded, &name, snapshot.degraded ? 1 : 0);
 	sp_metric_set(metrics->limits_degraded, &name, 0);
 	sp_metric_set(metrics->running_execs, &name, 0);
+	sp_metric_set(metrics->isolated_sessions, &name, 0);
 	sp_metric_set(metrics->hosts, &name, daemon_pool_hosts(pool));
 	sp_metric_set(metrics->spec_mismatch, &name, pool->spec_mismatch ? 1 : 0);
 }
@@ -212,6 +231,8 @@ static void collect(void *arg)
 			sp_metric_add(metrics->limits_degraded, &name, 1);
 		if (link->running_execs > 0)
 			sp_metric_add(metrics->running_execs, &name, link->running_execs);
+		if (link->isolated_count > 0)
+			sp_metric_add(metrics->isolated_sessions, &name, link->isolated_count);
 	}
 	sp_metric_set(metrics->store_up, NULL,
 		      service->store && service->store->ops->up(service->store) ? 1 : 0);
@@ -359,6 +380,30 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err)
 		 "Wall time of execs by reason of their end.",
 		 {"pool", "reason"},
 		 2,
+		 seconds,
+		 count},
+		{&m->isolated_sessions,
+		 SP_METRIC_GAUGE,
+		 "sandpool_isolated_sessions",
+		 "Isolated sessions inside of sandboxes.",
+		 {"pool"},
+		 1,
+		 NULL,
+		 0},
+		{&m->isolated_run_seconds,
+		 SP_METRIC_HISTOGRAM,
+		 "sandpool_isolated_run_duration_seconds",
+		 "Wall time of runs in isolated sessions.",
+		 {"pool", "result"},
+		 2,
+		 seconds,
+		 count},
+		{&m->file_seconds,
+		 SP_METRIC_HISTOGRAM,
+		 "sandpool_file_operation_duration_seconds",
+		 "Operations on files and ports inside sandboxes, by outcome.",
+		 {"pool", "operation", "result"},
+		 3,
 		 seconds,
 		 count},
 		{&m->handout_seconds,

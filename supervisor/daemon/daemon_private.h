@@ -37,6 +37,7 @@
 						*/
 #define SP_REQUEST_MS        (5 * SP_MS_PER_S) /* a launcher's answer that an exec waits for */
 #define SP_BIND_MS           (10 * SP_MS_PER_S)
+#define SP_FROZEN_RETRY_MS   (1 * SP_MS_PER_S) /* a limit that passed while nothing could run */
 #define SP_RELOAD_MS         (60 * SP_MS_PER_S)
 #define SP_INIT_OUTGOING_MAX 256u /* records that wait for one init */
 
@@ -86,10 +87,13 @@ struct sandbox_link {
 	struct sp_sandbox *sandbox; /* NULL once the policy forgot it */
 	char id[SP_SANDBOX_ID_LEN + 1];
 	enum link_state state;
-	bool policy_waits; /* for sp_pool_created or _create_failed */
-	bool kill_wanted;  /* asked for before there was a slot */
-	bool dead;         /* its pidfd said so */
-	bool attached;     /* the handles below are open */
+	bool policy_waits;             /* for sp_pool_created or _create_failed */
+	bool kill_wanted;              /* asked for before there was a slot */
+	bool dead;                     /* its pidfd said so */
+	bool frozen;                   /* from the request to freeze it until it goes on */
+	bool told_ended;               /* the watcher of ends was, or will be in this turn … */
+	enum sp_end_reason end_reason; /* … and why it ended */
+	bool attached;                 /* the handles below are open */
 	bool direct;
 	uint32_t workload_uid;
 	uint32_t workload_gid;
@@ -108,6 +112,11 @@ struct sandbox_link {
 	struct sp_list retired;   /* exec_stream: their exec has ended, let go after its answer */
 	struct sp_list leftovers; /* exec_stream */
 	uint32_t leftover_count;
+	struct sp_list files; /* sp_file_op */
+	uint32_t file_count;
+	struct sp_list isolated; /* sp_isolated */
+	uint32_t isolated_count;
+	uint32_t last_isolated;
 	uint32_t running_execs;
 	uint64_t execs_total;
 	uint32_t last_exec;
@@ -121,9 +130,12 @@ struct sandbox_link {
 	uint64_t oom_kills; /* last known */
 	char cgroup[SP_LAUNCHER_TEXT_MAX];
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
-	struct sp_deferred gone;       /* tell the policy outside of its own call */
-	struct sp_deferred release;    /* its one run is over */
-	struct sp_deferred tidy;       /* what can wait for the answer: streams, spares */
+	struct sp_freeze_op *freezing; /* one at a time */
+	int64_t frozen_since_ms;
+	struct sp_deferred gone;    /* tell the policy outside of its own call */
+	struct sp_deferred ending;  /* … and the watcher of ends */
+	struct sp_deferred release; /* its one run is over */
+	struct sp_deferred tidy;    /* what can wait for the answer: streams, spares */
 };
 
 struct exec_stream;
@@ -156,6 +168,9 @@ struct sp_exec {
 	bool killed;    /* kill_reason is set */
 	bool stdin_wanted;
 	bool merge_stderr;
+	bool for_life; /* ends with its sandbox */
+	bool resident; /* it waits for work; counted in service->residents */
+	bool isolated; /* a run in an isolated session */
 	bool stdin_closing;
 	bool over_limit;        /* nothing is delivered any more, only counted */
 	uint16_t rows, columns; /* of a resize before the pty is here */
@@ -167,9 +182,11 @@ struct sp_exec {
 	size_t record_len;
 	int strings_fd; /* of a record whose strings are too long */
 	int64_t timeout_ms;
+	int64_t stood_still_ms; /* its sandbox, while it ran: no limit counts that */
 	uint64_t output_limit;
 	uint64_t output_seen;
-	struct sp_timer timer; /* timeout, then patience with the kill */
+	int64_t stop_ms;       /* the owner's patience ends; 0 = none */
+	struct sp_timer timer; /* timeout or stop_ms, then patience with the kill */
 	unsigned int kill_rounds;
 	int64_t asked_ns; /* one_shot: when its sandbox was asked for */
 	int64_t started_ns;
@@ -240,6 +257,7 @@ struct sp_service_op {
 	struct sandbox_link *sandbox;
 	bool granted_one; /* the policy bound a sandbox to lease_id */
 	bool repeated;    /* for an earlier acquire, whose it is */
+	bool local;       /* nobody else is asked */
 	char lease_id[SP_LEASE_ID_LEN + 1];
 	char secret[SP_SECRET_LEN + 1]; /* "" unless we drew it */
 	int64_t started_ns;
@@ -259,13 +277,16 @@ struct daemon_metrics {
 	struct sp_metric *sandboxes, *acquire_total, *acquire_seconds, *create_seconds;
 	struct sp_metric *create_failures, *ends, *kill_seconds, *exec_seconds, *handout_seconds;
 	struct sp_metric *idle_age_seconds, *store_up, *limits_degraded, *running_execs, *waiters;
-	struct sp_metric *pool_degraded, *build_info, *store_command, *hosts, *spec_mismatch;
+	struct sp_metric *isolated_sessions, *isolated_run_seconds;
+	struct sp_metric *file_seconds, *pool_degraded, *build_info, *store_command, *hosts,
+		*spec_mismatch;
 };
 
 /* Where the kernel's counts of a sandbox are read; "" = not there. */
 struct cgroup_mounts {
 	char memory[256];
-	bool unified; /* memory is a v2 hierarchy */
+	bool unified;  /* memory is a v2 hierarchy */
+	char cpu[256]; /* a v2 hierarchy, with the cpu controller or without */
 };
 
 struct reload;
@@ -287,6 +308,8 @@ struct sp_service {
 	uint32_t slot_count;
 	bool no_exec_cgroups; /* the launcher cannot make any */
 	unsigned int runs;    /* sp_exec_run() in a sandbox */
+	unsigned int exec_count;
+	unsigned int residents; /* of them */
 
 	struct sp_store *store;
 	struct daemon_pool **pools;
@@ -296,6 +319,9 @@ struct sp_service {
 	struct sp_list links;
 	struct sp_list execs;
 	struct sp_list ops;
+	struct sp_list files;      /* sp_file_op */
+	sp_service_end_cb *on_end; /* NULL: nobody asks */
+	void *on_end_arg;
 	uint32_t live_streams; /* handles that close on their own */
 	struct daemon_metrics metrics;
 	struct cgroup_mounts mounts;
@@ -355,8 +381,14 @@ int sandbox_send(struct sandbox_link *link, const void *record, size_t len, cons
 /* The kernel says it is dead, or it broke the protocol: execs end, the policy hears of it. */
 void sandbox_lost(struct sandbox_link *link, const char *why);
 void sandbox_free_when_done(struct sandbox_link *link);
+/* A lease's sandbox begins to end: say so once, outside of the policy's calls. */
+void sandbox_tell_end(struct sandbox_link *link);
 bool sandbox_usable(const struct sandbox_link *link);
 uint32_t sandbox_host_pid(struct sandbox_link *link);
+/* Claim it, and check that something can be started in it now. exec.c */
+int sandbox_enter(struct sandbox_link *link, struct sp_err *err);
+/* init broke the protocol: the sandbox ends. */
+void sandbox_bad_record(struct sandbox_link *link, const char *what);
 /* Tell init when the sandbox ends (its second line of defence). */
 void sandbox_tell_deadline(struct sandbox_link *link);
 /* Takes both descriptors of CREATED. */
@@ -428,6 +460,14 @@ void binds_free(struct resolved_bind *binds, size_t count);
 void binds_next(struct sp_service_op *op);
 void op_on_mounted(struct sp_service_op *op, int status, const char *stage);
 
+/* ---- isolated.c ---- */
+
+void isolated_sandbox_lost(struct sandbox_link *link);
+bool isolated_is_open(const struct sandbox_link *link, uint32_t number);
+/* Records of init; false: it broke the protocol. */
+bool isolated_on_opened(struct sandbox_link *link, const struct sp_init_status *status);
+bool isolated_on_ended(struct sandbox_link *link, const struct sp_init_status *status);
+
 /* ---- service.c, tombs.c ---- */
 
 /* The sandbox of that id if the caller may use it; NOT_FOUND (same text for unknown and not yours),
@@ -448,6 +488,11 @@ struct tomb {
 
 void tomb_add(struct sp_service *service, const struct sp_sandbox *sandbox);
 const struct tomb *tomb_find(const struct sp_service *service, const char *id);
+
+/* ---- freeze.c ---- */
+
+/* Its link goes: no answer comes any more. */
+void freeze_forget(struct sandbox_link *link);
 
 /* ---- exec.c: life ---- */
 
@@ -486,6 +531,7 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason);
 /* Set its timer to whatever comes first: the end of its time, or of the patience with its start. */
 void exec_arm(struct sp_exec *exec);
+void exec_stop_at(struct sp_exec *exec, int64_t boot_ms);
 void exec_on_timer(struct sp_timer *timer);
 
 /* ---- exec_cgroup.c ---- */
@@ -521,6 +567,13 @@ bool exec_streams_settle(struct sp_exec *exec);
 void exec_input_flush(struct sp_exec *exec);
 void exec_on_credit(struct sp_deferred *deferred);
 
+/* ---- files.c ---- */
+
+/* The sandbox is dead, or nobody waits for its death any more: its operations on files end. */
+void files_sandbox_lost(struct sandbox_link *link);
+/* No callback. */
+void files_drop_all(struct sp_service *service);
+
 /* ---- cgroup_stat.c ---- */
 
 void cgroup_mounts_find(struct cgroup_mounts *mounts);
@@ -529,6 +582,10 @@ uint64_t cgroup_oom_kills(const struct cgroup_mounts *mounts, const char *cgroup
 uint64_t cgroup_peak_bytes(const struct cgroup_mounts *mounts, const char *cgroup);
 /* The same in two steps, the slow one first. A descriptor or negative errno; 0 when unknown. */
 int cgroup_peak_open(const struct cgroup_mounts *mounts, const char *cgroup);
+/* Used now; 0 if unknown. */
+uint64_t cgroup_memory_bytes(const struct cgroup_mounts *mounts, const char *cgroup);
+/* Used since it was made; -1 if unknown. */
+int64_t cgroup_cpu_ns(const struct cgroup_mounts *mounts, const char *cgroup);
 uint64_t cgroup_peak_read(int fd);
 
 /* ---- secrets.c ---- */
@@ -545,8 +602,12 @@ void metrics_create_stage(struct daemon_pool *pool, const char *stage, double se
 void metrics_acquire_seconds(struct sp_service *service, const char *pool, double seconds);
 void metrics_store_command(struct sp_service *service, const char *name, double seconds,
 			   bool failed);
+void metrics_file(struct sp_service *service, const char *pool, const char *operation,
+		  const char *result, double seconds);
 void metrics_exec(struct sp_service *service, const char *pool,
 		  const struct sp_exec_result *result);
+void metrics_isolated_run(struct sp_service *service, const char *pool,
+			  const struct sp_exec_result *result);
 
 /* ---- the process: notify.c, state_dir.c, privileges.c, reload.c, start.c, stop.c ---- */
 

@@ -44,7 +44,7 @@ static bool creates(const struct sp_service_op *op)
 
 bool elsewhere_possible(const struct sp_service_op *op)
 {
-	return op->service->cluster && op->cb && op->bind_count == 0;
+	return op->service->cluster && op->cb && !op->local && op->bind_count == 0;
 }
 
 void elsewhere_done(struct sp_service_op *op)

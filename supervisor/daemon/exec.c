@@ -81,6 +81,8 @@ void exec_free(struct sp_exec *exec)
 	exec_detach(exec);
 	if (exec->counted)
 		daemon_pools_run_ended(service);
+	service->residents -= exec->resident;
+	service->exec_count--;
 	for (size_t i = 0; i < SP_ARRAY_SIZE(exec->streams); i++)
 		if (exec->streams[i])
 			exec_stream_close(exec->streams[i]);
@@ -113,6 +115,10 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 	exec->tty = spec->tty;
 	exec->stdin_wanted = spec->stdin_open;
 	exec->merge_stderr = spec->merge_stderr;
+	exec->resident = spec->resident;
+	exec->for_life = spec->for_life;
+	exec->isolated = spec->session != 0;
+	service->residents += spec->resident;
 	exec->events = *events;
 	exec->arg = arg;
 	exec->result.exit_code = -1;
@@ -122,6 +128,7 @@ static int exec_new(struct sp_service *service, const struct sp_config_pool *poo
 	sp_deferred_init(&exec->finish, on_finish);
 	sp_list_init(&exec->link);
 	sp_list_append(&service->execs, &exec->service_link);
+	service->exec_count++;
 	status = exec_record_build(exec, pool, spec, err);
 	if (status != 0) {
 		exec_free(exec);
@@ -144,8 +151,7 @@ static int check_exec_allowed(const struct sp_service *service, struct sp_err *e
 	return 0;
 }
 
-/* Claim and check that it can run something now. */
-static int enter(struct sandbox_link *link, struct sp_err *err)
+int sandbox_enter(struct sandbox_link *link, struct sp_err *err)
 {
 	int status;
 
@@ -162,6 +168,18 @@ static int enter(struct sandbox_link *link, struct sp_err *err)
 	if (!sandbox_usable(link))
 		return sp_err_code(err, SP_CODE_SANDBOX_DEAD, -ESRCH, "sandbox '%s' has ended",
 				   link->id);
+	if (link->frozen)
+		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY, "sandbox '%s' is paused",
+				   link->id);
+	return 0;
+}
+
+static int enter(struct sandbox_link *link, struct sp_err *err)
+{
+	int status = sandbox_enter(link, err);
+
+	if (status < 0)
+		return status;
 	if (link->running_execs >= SP_INIT_EXECS_MAX)
 		return sp_err_code(err, SP_CODE_TOO_MANY, -EAGAIN,
 				   "sandbox '%s' runs %u execs already", link->id,
@@ -488,6 +506,8 @@ static void finish(struct sp_exec *exec)
 	    (result.reason == SP_EXEC_EXITED || result.reason == SP_EXEC_SIGNALED))
 		result.reason = SP_EXEC_OUTPUT;
 	metrics_exec(exec->service, exec->pool_name, &result);
+	if (exec->isolated)
+		metrics_isolated_run(exec->service, exec->pool_name, &result);
 	exec_free(exec);
 	if (ended)
 		ended(arg, &result);
@@ -521,6 +541,19 @@ int sp_exec_signal(struct sp_exec *exec, int signal_number, struct sp_err *err)
 	if (exec->state != EXEC_RUNNING || !exec->sandbox)
 		return sp_err_code(err, SP_CODE_CONFLICT, -ESRCH, "the program does not run");
 	return sandbox_send(exec->sandbox, &record, sizeof(record), NULL, 0);
+}
+
+void sp_exec_kill(struct sp_exec *exec)
+{
+	exec_kill(exec, SP_EXEC_KILLED);
+}
+
+void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms)
+{
+	if (sp_exec_signal(exec, signal_number, NULL) < 0)
+		exec_kill(exec, SP_EXEC_KILLED);
+	else if (exec->stop_ms == 0)
+		exec_stop_at(exec, sp_clock_boot_ms() + patience_ms);
 }
 
 int sp_exec_resize(struct sp_exec *exec, uint16_t rows, uint16_t columns)

@@ -83,16 +83,17 @@ void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason)
 		discard_sandbox(exec);
 }
 
-/* The first whole millisecond not before the start: a deadline is never early, not even by the
- * part of a millisecond that rounding down would take from it. */
-static int64_t started_ms(const struct sp_exec *exec)
+/* What its limits are counted from: the first whole millisecond not before the start, later by as
+ * much as the sandbox stood still. A deadline is never early, not even by the part of a millisecond
+ * that rounding down would take from it. */
+static int64_t counted_from_ms(const struct sp_exec *exec)
 {
-	return (exec->started_ns + SP_NS_PER_MS - 1) / SP_NS_PER_MS;
+	return (exec->started_ns + SP_NS_PER_MS - 1) / SP_NS_PER_MS + exec->stood_still_ms;
 }
 
 static int64_t start_overdue_ms(const struct sp_exec *exec)
 {
-	return exec->state == EXEC_SENT ? started_ms(exec) + SP_START_PATIENCE_MS : INT64_MAX;
+	return exec->state == EXEC_SENT ? counted_from_ms(exec) + SP_START_PATIENCE_MS : INT64_MAX;
 }
 
 void exec_arm(struct sp_exec *exec)
@@ -102,8 +103,16 @@ void exec_arm(struct sp_exec *exec)
 	if (exec->killed)
 		return;
 	if (exec->timeout_ms > 0)
-		due_ms = SP_MIN(due_ms, started_ms(exec) + exec->timeout_ms);
+		due_ms = SP_MIN(due_ms, counted_from_ms(exec) + exec->timeout_ms);
+	if (exec->stop_ms > 0)
+		due_ms = SP_MIN(due_ms, exec->stop_ms);
 	sp_timer_set(&exec->service->timers, &exec->timer, due_ms);
+}
+
+void exec_stop_at(struct sp_exec *exec, int64_t boot_ms)
+{
+	exec->stop_ms = boot_ms;
+	exec_arm(exec);
 }
 
 void exec_on_timer(struct sp_timer *timer)
@@ -117,6 +126,12 @@ void exec_on_timer(struct sp_timer *timer)
 		exec_progress(exec);
 		return;
 	}
+	/* Its init cannot answer either: neither is to blame for what did not happen meanwhile. */
+	if (exec->sandbox && exec->sandbox->frozen) {
+		sp_timer_set(&exec->service->timers, &exec->timer,
+			     sp_clock_boot_ms() + SP_FROZEN_RETRY_MS);
+		return;
+	}
 	if (!exec->killed && start_overdue_ms(exec) <= sp_clock_boot_ms()) {
 		sp_log(SP_LOG_WARN, "a sandbox's init does not answer, killing it",
 		       "pool=%s sandbox=%s", exec->pool_name, exec->sandbox_id);
@@ -125,7 +140,9 @@ void exec_on_timer(struct sp_timer *timer)
 		return;
 	}
 	if (!exec->killed) {
-		exec_kill(exec, SP_EXEC_TIMEOUT);
+		bool stopped = exec->stop_ms > 0 && exec->stop_ms <= sp_clock_boot_ms();
+
+		exec_kill(exec, stopped ? SP_EXEC_KILLED : SP_EXEC_TIMEOUT);
 		return;
 	}
 	if (exec->kill_rounds++ == 0) {

@@ -199,15 +199,15 @@ int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *
 	link->running_execs++;
 	link->execs_total++;
 	/*
-	 * What runs alone in its sandbox is killed with it. Everything else waits for its cgroup
-	 * (two are in hand, so this is rare): without one, a timeout or a client that leaves can
-	 * cost the whole sandbox, because init cannot tell whose an orphan is.
+	 * What runs alone in its sandbox, or for its life, is killed with it. Everything else waits
+	 * for its cgroup (two are in hand, so this is rare): without one, a timeout or a client
+	 * that leaves can cost the whole sandbox, because init cannot tell whose an orphan is.
 	 */
 	if (!exec->one_shot && link->kills_asked > 0) {
 		exec->state = EXEC_WAITING; /* init hunts an exec, and would get this one as well */
 		return 0;
 	}
-	if (exec->one_shot || !spares_possible(link)) {
+	if (exec->one_shot || exec->for_life || !spares_possible(link)) {
 		status = exec_send(exec, NULL, err);
 	} else if (spare_take(link, &cgroup)) {
 		status = exec_send(exec, &cgroup, err);

@@ -145,7 +145,11 @@ static int check_limits(struct sp_exec *exec, const struct sp_config_pool *pool,
 				   (unsigned long long)spec->output_limit,
 				   (unsigned long long)pool->output_bytes, pool->policy.name);
 	exec->timeout_ms = spec->timeout_ms > 0 ? spec->timeout_ms : pool->default_timeout_ms;
+	if (spec->for_life)
+		exec->timeout_ms = 0;
 	exec->output_limit = spec->output_limit > 0 ? spec->output_limit : pool->output_bytes;
+	if (spec->output_unlimited)
+		exec->output_limit = UINT64_MAX;
 	return 0;
 }
 
@@ -231,6 +235,7 @@ static int make_record(struct sp_exec *exec, const struct sp_exec_spec *spec,
 	record->rows = spec->rows;
 	record->columns = spec->columns;
 	record->umask = UMASK;
+	record->session = spec->session;
 	exec->record = record;
 	exec->record_len = length;
 	return 0;

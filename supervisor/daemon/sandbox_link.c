@@ -81,6 +81,8 @@ static void end_execs(struct sandbox_link *link)
 
 	while ((exec = SP_LIST_FIRST(&link->execs, struct sp_exec, link)))
 		exec_sandbox_lost(exec, reason);
+	files_sandbox_lost(link);
+	isolated_sandbox_lost(link);
 }
 
 static void tell_policy_died(struct sandbox_link *link)
@@ -93,6 +95,7 @@ static void tell_policy_died(struct sandbox_link *link)
 		sandbox_create_failed(link, "init", -ECHILD, "");
 	} else if (sandbox->state == SP_SANDBOX_IDLE || sandbox->state == SP_SANDBOX_LEASED) {
 		sp_pool_died(link->pool->policy, sandbox, sp_clock_boot_ms());
+		sandbox_tell_end(link);
 		daemon_pool_touch(link->pool);
 	}
 }
@@ -133,7 +136,7 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 
 /* ---- records from init ---- */
 
-static void bad_record(struct sandbox_link *link, const char *what)
+void sandbox_bad_record(struct sandbox_link *link, const char *what)
 {
 	sp_log(SP_LOG_WARN, "protocol violation by a sandbox's init", "sandbox=%s record=%s",
 	       link->id, what);
@@ -256,6 +259,11 @@ static const struct record_rule record_rules[] = {
 	[SP_INIT_EXITED - SP_INIT_READY] = {"exited", sizeof(struct sp_init_exited), 0},
 	[SP_INIT_KILLED - SP_INIT_READY] = {"killed", sizeof(struct sp_init_status), 0},
 	[SP_INIT_MOUNTED - SP_INIT_READY] = {"mounted", sizeof(struct sp_init_status), 0},
+	[SP_INIT_PONG - SP_INIT_READY] = {"pong", 0, 0}, /* never asked for */
+	[SP_INIT_SESSION_OPENED -
+		SP_INIT_READY] = {"session_opened", sizeof(struct sp_init_status), 0},
+	[SP_INIT_SESSION_ENDED -
+		SP_INIT_READY] = {"session_ended", sizeof(struct sp_init_status), 0},
 };
 
 static bool dispatch(struct sandbox_link *link, uint32_t type, const void *record, int *fds,
@@ -274,6 +282,10 @@ static bool dispatch(struct sandbox_link *link, uint32_t type, const void *recor
 		return on_exited(link, record);
 	case SP_INIT_KILLED:
 		return on_exec_killed(link, record);
+	case SP_INIT_SESSION_OPENED:
+		return isolated_on_opened(link, record);
+	case SP_INIT_SESSION_ENDED:
+		return isolated_on_ended(link, record);
 	default:
 		return on_mounted(link, record);
 	}
@@ -300,20 +312,20 @@ static void on_record(void *arg, const void *record, size_t len, int *fds, size_
 
 	if (len < sizeof(*header) || header->type < SP_INIT_READY ||
 	    header->type - SP_INIT_READY >= SP_ARRAY_SIZE(record_rules)) {
-		bad_record(link, "unknown");
+		sandbox_bad_record(link, "unknown");
 		return;
 	}
 	rule = &record_rules[header->type - SP_INIT_READY];
 	if (len != rule->length || fd_count > rule->fds_max) {
-		bad_record(link, rule->name);
+		sandbox_bad_record(link, rule->name);
 		return;
 	}
 	if (header->type == SP_INIT_EXITED ? !exited_valid(record) : !status_valid(record)) {
-		bad_record(link, rule->name);
+		sandbox_bad_record(link, rule->name);
 		return;
 	}
 	if (!dispatch(link, header->type, record, fds, fd_count))
-		bad_record(link, rule->name);
+		sandbox_bad_record(link, rule->name);
 }
 
 static void on_hangup(void *arg, int status)
@@ -393,6 +405,7 @@ void sandbox_gone(struct sandbox_link *link)
 		end_execs(link);
 	}
 	link->state = LINK_GONE;
+	freeze_forget(link);
 	spares_drop(link);
 	while (!sp_list_empty(&link->retired))
 		exec_stream_close(SP_CONTAINER_OF(link->retired.next, struct exec_stream, link));
@@ -416,7 +429,8 @@ void sandbox_free_when_done(struct sandbox_link *link)
 {
 	struct sp_service *service = link->service;
 
-	if (link->sandbox || link->open_handles > 0 || link->state != LINK_GONE)
+	if (link->sandbox || link->open_handles > 0 || link->state != LINK_GONE ||
+	    !sp_list_empty(&link->ending.link))
 		return;
 	sp_deferred_cancel(&link->gone);
 	sp_deferred_cancel(&link->release);

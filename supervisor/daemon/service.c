@@ -191,6 +191,31 @@ int sp_service_inspect(struct sp_service *service, const struct sp_caller *calle
 	return 0;
 }
 
+int sp_service_usage(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     struct sp_sandbox_usage *ret_usage, struct sp_err *err)
+{
+	const struct sp_config_pool *pool;
+	struct sandbox_link *link;
+	int status = service_find(service, caller, id, &link, err);
+
+	if (status != 0)
+		return status;
+	pool = link->pool->config;
+	*ret_usage = (struct sp_sandbox_usage){
+		.cpus = pool->cpu > 0 ? pool->cpu : (double)uv_available_parallelism(),
+		.cpu_ns = cgroup_cpu_ns(&service->mounts, link->cgroup),
+		.memory_bytes = cgroup_memory_bytes(&service->mounts, link->cgroup),
+		.memory_limit = pool->memory_bytes > 0 ? pool->memory_bytes : uv_get_total_memory(),
+	};
+	return 0;
+}
+
+void sp_service_watch_ends(struct sp_service *service, sp_service_end_cb *cb, void *arg)
+{
+	service->on_end = cb;
+	service->on_end_arg = arg;
+}
+
 struct each {
 	int64_t now_ms;
 	int (*visit)(void *arg, const struct sp_sandbox_info *info);

@@ -48,6 +48,7 @@ struct sp_service_acquire {
 	int64_t min_remaining_ms;
 	const struct sp_bind_request *binds; /* attached before the answer */
 	size_t bind_count;
+	bool local; /* only out of this host's pool, whatever the others have */
 };
 
 /* A sandbox of another host: what its owner knows beside this is asked of its owner. */
@@ -95,6 +96,36 @@ int sp_service_release(struct sp_service *service, const struct sp_caller *calle
 		       struct sp_err *err);
 int sp_service_inspect(struct sp_service *service, const struct sp_caller *caller, const char *id,
 		       struct sp_sandbox_info *ret_info, struct sp_err *err);
+
+struct sp_sandbox_usage {
+	double cpus;           /* what its pool allows, else what the host has */
+	int64_t cpu_ns;        /* used since it was made; -1: the kernel does not say */
+	uint64_t memory_bytes; /* used now; 0: the kernel does not say */
+	uint64_t memory_limit; /* its pool's, else what the host has */
+};
+
+int sp_service_usage(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     struct sp_sandbox_usage *ret_usage, struct sp_err *err);
+
+/*
+ * Stop everything in a held sandbox where it stands, or let it go on. Its end goes on coming
+ * nearer; the time limits of its execs wait until it goes on. Nothing can be started in one that
+ * stands still (CONFLICT). UNSUPPORTED where there is no cgroup v2 hierarchy; CONFLICT while
+ * another freeze is under way. err NULL in the callback: done.
+ */
+struct sp_freeze_op;
+typedef void sp_service_freeze_cb(void *arg, const struct sp_err *err);
+int sp_service_freeze(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		      bool freeze, sp_service_freeze_cb *cb, void *arg,
+		      struct sp_freeze_op **ret_op, struct sp_err *err);
+/* No callback; what was asked of the kernel may happen. */
+void sp_service_freeze_cancel(struct sp_freeze_op *op);
+
+/* Tell of every leased sandbox that ends, whoever ended it, once, in the turn that it does. One
+ * watcher; NULL ends it. */
+typedef void sp_service_end_cb(void *arg, const char *id, enum sp_end_reason reason);
+void sp_service_watch_ends(struct sp_service *service, sp_service_end_cb *cb, void *arg);
+
 /* Operator only. pool NULL = all. */
 int sp_service_each_sandbox(struct sp_service *service, const struct sp_caller *caller,
 			    const char *pool,
@@ -186,7 +217,15 @@ struct sp_exec_spec {
 	bool stdin_open;       /* false: /dev/null */
 	bool tty;
 	bool merge_stderr; /* stderr goes to stdout's pipe */
+	/* All of its output is delivered: the owner holds a bounded part of it and pauses. */
+	bool output_unlimited;
+	/* It waits for work, like a shell session: a stop of the daemon does not wait for it. */
+	bool resident;
+	/* It ends with its sandbox: nothing limits its time, nobody kills it alone, and so it waits
+	 * for no cgroup of its own. */
+	bool for_life;
 	uint16_t rows, columns;
+	uint32_t session; /* isolated.h: in which it runs, without tty; 0 = the sandbox itself */
 };
 
 struct sp_exec_result {
@@ -233,6 +272,10 @@ int sp_exec_run(struct sp_service *service, const struct sp_caller *caller,
 int sp_exec_stdin(struct sp_exec *exec, const void *data, size_t len);
 void sp_exec_stdin_close(struct sp_exec *exec);
 int sp_exec_signal(struct sp_exec *exec, int signal_number, struct sp_err *err);
+/* Kill all that it started; `ended` tells. Harmless when it has ended or is being killed. */
+void sp_exec_kill(struct sp_exec *exec);
+/* Signal it as above, and kill it if that has not ended it after patience_ms. */
+void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms);
 int sp_exec_resize(struct sp_exec *exec, uint16_t rows, uint16_t columns);
 /* Stop reading its output until called with false: back-pressure up to the workload's write(2). */
 void sp_exec_pause(struct sp_exec *exec, bool pause);

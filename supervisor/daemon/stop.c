@@ -57,7 +57,8 @@ void stop_on_progress(struct sp_deferred *deferred)
 	daemon_pools_collect(service);
 	if (!service->stopping || service->ended)
 		return;
-	if (!service->killing && sp_list_empty(&service->execs))
+	if (!service->killing && service->exec_count == service->residents &&
+	    sp_list_empty(&service->files))
 		kill_all(service);
 	if (service->killing && sp_list_empty(&service->links)) {
 		sp_log(SP_LOG_INFO, "every sandbox is gone", NULL);
@@ -138,6 +139,7 @@ static void drop_all(struct sp_service *service)
 		op_cancel(op);
 	while ((exec = SP_LIST_FIRST(&service->execs, struct sp_exec, service_link)))
 		exec_free(exec);
+	files_drop_all(service);
 }
 
 void sp_daemon_close(struct sp_service *service, void (*on_closed)(void *arg), void *arg)

@@ -21,6 +21,7 @@
 #include "supervisor/init/child.h"
 
 #include "supervisor/init/raw.h"
+#include "supervisor/init/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,13 +80,16 @@ static void set_rlimits(struct init_child *child)
 }
 
 /* Write "<inside> 0 1" (or the given text) to a file of /proc/self. */
-static void write_own(struct init_child *child, const char *name, const char *text, size_t len)
+static long write_own(int proc_fd, const char *name, const char *text, size_t len)
 {
-	long fd = RAW4(SYS_openat, child->proc_fd, name, O_WRONLY | O_CLOEXEC, 0);
+	long fd = RAW4(SYS_openat, proc_fd, name, O_WRONLY | O_CLOEXEC, 0);
+	long written;
 
-	must(child, INIT_STEP_USER_NAMESPACE, fd);
-	must(child, INIT_STEP_USER_NAMESPACE, RAW3(SYS_write, fd, text, len));
+	if (fd < 0)
+		return fd;
+	written = RAW3(SYS_write, fd, text, len);
 	(void)RAW1(SYS_close, fd);
+	return written;
 }
 
 static size_t map_text(char *text, uint32_t inside)
@@ -106,15 +110,16 @@ static size_t map_text(char *text, uint32_t inside)
 	return len;
 }
 
-/* A new user namespace (clone3 made it): the one id there is gets the workload's number, and the
- * full set of capabilities that comes with it goes below. */
-static void map_ids(struct init_child *child)
+long init_child_map_ids(int proc_fd, uint32_t uid, uint32_t gid)
 {
 	char text[MAP_SPACE];
+	long status = write_own(proc_fd, "self/setgroups", "deny", sizeof("deny") - 1);
 
-	write_own(child, "self/setgroups", "deny", sizeof("deny") - 1);
-	write_own(child, "self/uid_map", text, map_text(text, child->uid));
-	write_own(child, "self/gid_map", text, map_text(text, child->gid));
+	if (status >= 0)
+		status = write_own(proc_fd, "self/uid_map", text, map_text(text, uid));
+	if (status >= 0)
+		status = write_own(proc_fd, "self/gid_map", text, map_text(text, gid));
+	return status;
 }
 
 static void drop_bounding_set(struct init_child *child)
@@ -259,8 +264,12 @@ void init_child_main(void *argument)
 	const uint64_t no_signals = 0;
 
 	must(child, INIT_STEP_SESSION, RAW0(SYS_setsid));
+	if (child->session_fd >= 0)
+		must(child, INIT_STEP_NAMESPACES,
+		     RAW2(SYS_setns, child->session_fd, INIT_SESSION_NAMESPACES));
 	if (child->rootless)
-		map_ids(child);
+		must(child, INIT_STEP_USER_NAMESPACE,
+		     init_child_map_ids(child->proc_fd, child->uid, child->gid));
 	place_descriptors(child);
 	set_rlimits(child);
 	(void)RAW1(SYS_umask, child->umask);
@@ -281,6 +290,8 @@ const char *init_child_step_name(enum init_child_step step)
 	switch (step) {
 	case INIT_STEP_SESSION:
 		return "session";
+	case INIT_STEP_NAMESPACES:
+		return "namespaces";
 	case INIT_STEP_TERMINAL:
 		return "terminal";
 	case INIT_STEP_DESCRIPTORS:

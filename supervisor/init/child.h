@@ -17,6 +17,7 @@
 
 enum init_child_step {
 	INIT_STEP_SESSION,
+	INIT_STEP_NAMESPACES,
 	INIT_STEP_TERMINAL,
 	INIT_STEP_DESCRIPTORS,
 	INIT_STEP_RLIMIT,
@@ -35,8 +36,9 @@ enum init_child_progress {
 
 struct init_child {
 	/* the parent's part */
-	int fds[3];  /* numbers >= 3 */
-	int proc_fd; /* rootless: to write its id maps */
+	int fds[3];     /* numbers >= 3 */
+	int proc_fd;    /* rootless: to write its id maps */
+	int session_fd; /* pidfd of the session to enter; -1 = none */
 	bool tty;
 	bool rootless;
 	bool direct;
@@ -64,6 +66,11 @@ struct init_child {
 
 /* Entry of the child (raw_clone3); never returns. */
 void init_child_main(void *child);
+
+/* In a new user namespace (clone3 made it): the one id there is gets these numbers. The full set of
+ * capabilities that comes with it is the caller's to drop. proc_fd: proc, unmasked. No libc call.
+ * Negative errno. */
+long init_child_map_ids(int proc_fd, uint32_t uid, uint32_t gid);
 
 /* The word for START_FAILED. */
 const char *init_child_step_name(enum init_child_step step);

@@ -18,8 +18,9 @@
 
 /*
  * What PID 1 does later and what it needs for that: terminals and mount points (CHOWN,
- * DAC_OVERRIDE, FOWNER), killing, the ids of its children, mounts (SYS_ADMIN). With a one-uid map a
- * nested map of its own id 0 is granted to whom could set file capabilities.
+ * DAC_OVERRIDE, FOWNER), killing, the ids of its children, mounts and sessions (SYS_ADMIN; entering
+ * one, SYS_CHROOT; a loopback of its own, NET_ADMIN). With a one-uid map a nested map of its own id
+ * 0 is granted to whom could set file capabilities, and there are no sessions.
  */
 static uint64_t kept_capabilities(const struct init *init)
 {
@@ -29,7 +30,9 @@ static uint64_t kept_capabilities(const struct init *init)
 
 	if (init->direct)
 		return 0;
-	return init->boot->rootless ? kept | CAP_BIT(CAP_SETFCAP) : kept;
+	if (init->boot->rootless)
+		return kept | CAP_BIT(CAP_SETFCAP);
+	return kept | CAP_BIT(CAP_SYS_CHROOT) | CAP_BIT(CAP_NET_ADMIN);
 }
 
 /*

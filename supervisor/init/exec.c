@@ -22,6 +22,7 @@
 #include "supervisor/init/raw.h"
 #include "supervisor/init/request.h"
 #include "supervisor/init/serve.h"
+#include "supervisor/init/session.h"
 #include "supervisor/init/tty.h"
 
 #include <errno.h>
@@ -117,6 +118,13 @@ unsigned int init_exec_count(void)
 bool init_exec_known(uint32_t exec)
 {
 	return slot_of_exec(exec) != NULL;
+}
+
+int init_exec_session(uint32_t exec)
+{
+	const struct slot *slot = slot_of_exec(exec);
+
+	return slot ? slot->child.session_fd : -1;
 }
 
 static int fault(struct start_fault *ret, const char *stage, int status)
@@ -324,6 +332,12 @@ static int fill_child(struct init *init, struct slot *slot, const struct sp_init
 	child->umask = request->umask;
 	child->parent = init->pid;
 	child->proc_fd = init->proc_fd;
+	child->session_fd = -1;
+	if (request->session != 0) {
+		child->session_fd = init_session_pidfd(request->session);
+		if (child->session_fd < 0)
+			return fault(ret, "isolated_session", child->session_fd);
+	}
 	if (!init->direct) {
 		child->filter = (const char *)init->boot + init->boot->exec_filter_offset;
 		child->filter_length = init->boot->exec_filter_length;
@@ -331,7 +345,7 @@ static int fill_child(struct init *init, struct slot *slot, const struct sp_init
 	return 0;
 }
 
-static int clone_child(struct slot *slot, int cgroup_fd, struct start_fault *ret)
+static int clone_child(struct init *init, struct slot *slot, int cgroup_fd, struct start_fault *ret)
 {
 	struct clone_args args = {
 		.flags = CLONE_VM | CLONE_CHILD_CLEARTID,
@@ -340,6 +354,8 @@ static int clone_child(struct slot *slot, int cgroup_fd, struct start_fault *ret
 		.stack = (uint64_t)(uintptr_t)(slot->arena + ARENA_GUARD),
 		.stack_size = ARENA_STACK,
 	};
+	/* A session's runs are one shell to its client, whose number does not change. */
+	const pid_t shell_pid = 2;
 	pid_t pid;
 
 	if (slot->child.rootless)
@@ -348,9 +364,26 @@ static int clone_child(struct slot *slot, int cgroup_fd, struct start_fault *ret
 		args.flags |= CLONE_INTO_CGROUP;
 		args.cgroup = (uint64_t)(unsigned int)cgroup_fd;
 	}
+	if (slot->child.session_fd >= 0) {
+		args.set_tid = (uint64_t)(uintptr_t)&shell_pid;
+		args.set_tid_size = 1;
+	}
 	slot->in_memory = 1;
+	if (slot->child.session_fd >= 0) {
+		int status = init_session_children(init, slot->child.session_fd);
+
+		if (status < 0)
+			return fault(ret, "isolated_session", status);
+	}
 	/* From here on the child may run, so its part of the slot is only read. */
 	pid = raw_clone3(&args, init_child_main, &slot->child);
+	if (pid == -EEXIST) { /* of a session: something else has that number */
+		args.set_tid_size = 0;
+		args.set_tid = 0;
+		pid = raw_clone3(&args, init_child_main, &slot->child);
+	}
+	if (slot->child.session_fd >= 0)
+		init_session_children_end(init);
 	if (pid < 0)
 		return fault(ret,
 			     pid == -EAGAIN || pid == -ENOMEM || cgroup_fd < 0 ? "clone" : "cgroup",
@@ -389,7 +422,7 @@ static int start(struct init *init, struct slot *slot, const struct sp_init_exec
 	if (status < 0)
 		return fault(ret, "terminal", status);
 	note_company(init, init_exec_count());
-	status = clone_child(slot, cgroup_fd, ret);
+	status = clone_child(init, slot, cgroup_fd, ret);
 	if (slot->child.tty)
 		(void)close(slot->child.fds[0]);
 	if (status < 0) {

@@ -33,5 +33,7 @@ void init_exec_signal(uint32_t exec, int signal);
 /* How many are starting or running, and whether `exec` is one of them. */
 unsigned int init_exec_count(void);
 bool init_exec_known(uint32_t exec);
+/* The pidfd of the session that it runs in; -1: none. */
+int init_exec_session(uint32_t exec);
 
 #endif

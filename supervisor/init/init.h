@@ -36,6 +36,7 @@ struct init {
 	int skeleton_fd; /* detached, writable clone of the skeleton alone */
 	int proc_fd;     /* proc, unmasked, seen by init only */
 	int pts_fd;      /* devpts; -1 on the host and where the kernel has none */
+	int pids_fd;     /* our pid namespace; -1 before the first session */
 	uint64_t root_mount_id;
 	dev_t tmpfs_device;
 

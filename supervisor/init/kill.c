@@ -5,14 +5,15 @@
  * (subreaper) and are killed in the next round.
  *
  * The kernel cannot tell whose a process is once its parents are gone, so KILL_EXEC without cgroup
- * is refused when anything of another exec may be alive (init->mixed): sandpoold then kills the
- * sandbox.
+ * is refused when anything of another exec may be alive (init->mixed), or a session: sandpoold then
+ * kills the sandbox. Of an exec in a session everything goes that runs in the session.
  */
 #include "supervisor/init/kill.h"
 
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/init/exec.h"
+#include "supervisor/init/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,12 @@ void init_kill_start(struct init *init, const struct sp_init_header *about)
 		answer(init, about, -ESRCH, "kill");
 		return;
 	}
-	if (init->mixed || init_exec_count() > 1) {
+	if (init_exec_session(about->exec) >= 0) {
+		init_session_kill(init_exec_session(about->exec));
+		answer(init, about, 0, NULL);
+		return;
+	}
+	if (init->mixed || init_exec_count() > 1 || init_session_count() > 0) {
 		answer(init, about, -EBUSY, "mixed");
 		return;
 	}

@@ -45,6 +45,7 @@ static struct init init_state = {
 	.skeleton_fd = -1,
 	.proc_fd = -1,
 	.pts_fd = -1,
+	.pids_fd = -1,
 };
 
 void init_stage(struct init *init, const char *name)

@@ -31,6 +31,9 @@ enum sp_init_type {
 	SP_INIT_MOUNT,     /* fd: detached mount; attach it at a target */
 	SP_INIT_DEADLINE,  /* the sandbox's end (CLOCK_BOOTTIME ms); init exits 5 s after it */
 	SP_INIT_PING,
+	SP_INIT_FILE,         /* fd: a socket; see "files and ports" */
+	SP_INIT_SESSION_OPEN, /* see "sessions" */
+	SP_INIT_SESSION_CLOSE,
 
 	/* init → sandpoold */
 	SP_INIT_READY = 64, /* confined and waiting */
@@ -43,6 +46,8 @@ enum sp_init_type {
 	SP_INIT_KILLED,  /* answer to KILL_EXEC: 0, or -EBUSY: could not tell, kill the sandbox */
 	SP_INIT_MOUNTED, /* answer to MOUNT: 0 or negative errno, stage */
 	SP_INIT_PONG,
+	SP_INIT_SESSION_OPENED, /* answer to SESSION_OPEN: 0 or negative errno, stage */
+	SP_INIT_SESSION_ENDED,  /* an open one is over, whoever ended it */
 };
 
 struct sp_init_header {
@@ -76,6 +81,8 @@ struct sp_init_exec {
 	uint64_t rlimit_fsize;
 	uint64_t rlimit_cpu_s;    /* 0 = none */
 	int64_t deadline_boot_ms; /* as in DEADLINE, and kept like that; 0 = as it was */
+	uint32_t session;         /* in which it runs; 0 = the sandbox itself */
+	uint32_t reserved;
 };
 
 struct sp_init_signal {
@@ -99,7 +106,7 @@ struct sp_init_plain { /* KILL_EXEC, PING, PONG */
 	struct sp_init_header header;
 };
 
-struct sp_init_status { /* READY, FAILED, STARTED, START_FAILED, KILLED, MOUNTED */
+struct sp_init_status { /* READY, FAILED, STARTED, START_FAILED, KILLED, MOUNTED, SESSION_* */
 	struct sp_init_header header;
 	int32_t status; /* 0 or negative errno */
 	uint32_t pid;   /* STARTED: inside */
@@ -115,5 +122,180 @@ struct sp_init_exited {
 	uint64_t system_us;
 	uint64_t max_rss_kib;
 };
+
+/*
+ * ---- sessions ----
+ *
+ * A session is a set of namespaces inside the sandbox's (pid, mount, ipc, uts, cgroup, net if not
+ * shared) whose first process is init's: it reaps, and everything in the session ends with it.
+ * header.exec is the session's number in all four records.
+ *
+ * SESSION_OPEN is followed by strings, each NUL-terminated: the workspace, the allowed roots, the
+ * writable paths, and for each bind its source and its target. Absolute, inside the sandbox.
+ */
+#define SP_INIT_SESSIONS_MAX      32u
+#define SP_INIT_SESSION_PATHS_MAX 32u /* of each list; of binds as many pairs */
+
+#define SP_SESSION_F_PRIVATE_TMP 0x01u /* else /tmp is the sandbox's */
+#define SP_SESSION_F_OWN_NETWORK 0x02u
+#define SP_SESSION_F_ALL         0x03u
+
+enum sp_init_session_mode {
+	SP_INIT_SESSION_RW = 1,
+	SP_INIT_SESSION_RO,
+	SP_INIT_SESSION_OVERLAY, /* the workspace is not touched */
+};
+
+struct sp_init_session_open {
+	struct sp_init_header header;
+	uint32_t flags;
+	uint32_t mode;
+	uint32_t uid; /* whose permissions count when paths are looked up */
+	uint32_t gid;
+	uint32_t allowed_count;
+	uint32_t writable_count;
+	uint32_t bind_count;
+	uint32_t strings_length;
+	uint64_t read_only_binds; /* bit i: bind i */
+};
+
+/*
+ * ---- files and ports ----
+ *
+ * FILE: one operation, or one connection, done inside by a helper that init forks for it. It comes
+ * with one end of a fresh SOCK_SEQPACKET pair, the channel; everything else goes over that. The
+ * last record from inside is RESULT: the helper's, or init's if the helper could not be started or
+ * has died. The end of the channel without a RESULT means the same as one with ECANCELED. When
+ * sandpoold closes its end, init kills the helper.
+ *
+ * Trust is as above: sandpoold believes nothing that comes over a channel.
+ */
+#define SP_INIT_PATH_MAX      4096u      /* with NUL */
+#define SP_INIT_FILES_MAX     64u        /* helpers at once; EAGAIN beyond */
+#define SP_INIT_FILE_REPLY    16384u     /* longest record from inside */
+#define SP_INIT_FILE_DATA_MAX 65536u     /* bytes of one DATA */
+#define SP_INIT_FILE_TELL_MS  1000       /* a helper that works on says so this often */
+#define SP_INIT_FILE_STALL_S  35         /* and ends by itself after as long without progress */
+#define SP_INIT_FILE_KEEP     UINT32_MAX /* of a mode, owner or group */
+#define SP_INIT_FILE_MODE     01777u
+#define SP_INIT_FILE_ENTRIES  1000000u /* highest limit of a LIST */
+
+enum sp_init_file_kind {
+	SP_INIT_FILE_STAT = 1,
+	SP_INIT_FILE_OPEN, /* RESULT has a descriptor: a regular file, for reading */
+	SP_INIT_FILE_LIST, /* ENTRIES, then RESULT */
+	SP_INIT_FILE_MKDIR,
+	SP_INIT_FILE_REMOVE,
+	SP_INIT_FILE_MOVE, /* path, then the second path */
+	SP_INIT_FILE_CHANGE,
+	SP_INIT_FILE_WRITE,   /* takes DATA, then COMMIT */
+	SP_INIT_FILE_CONNECT, /* no path; RESULT has a descriptor: a connected stream socket */
+	SP_INIT_FILE_DIFF, /* of a session with an overlay; the path is of no interest; as OPEN */
+};
+
+#define SP_INIT_FILE_F_RECURSIVE 0x01u /* REMOVE: a directory with all that is in it */
+#define SP_INIT_FILE_F_REPLACE   0x02u /* MOVE: what is at the second path may go */
+
+struct sp_init_file {
+	struct sp_init_header header;
+	uint32_t kind;
+	uint32_t flags;
+	uint32_t uid; /* as whom, inside */
+	uint32_t gid;
+	uint32_t mode; /* MKDIR, CHANGE, WRITE; else KEEP, as the next two */
+	uint32_t owner;
+	uint32_t group;
+	uint32_t depth;       /* LIST: levels below the path, else 0 */
+	uint32_t limit;       /* LIST: entries, E2BIG beyond; else 0 */
+	uint32_t port;        /* CONNECT, else 0 */
+	uint32_t session;     /* in which it is done; 0 = the sandbox itself */
+	uint32_t path_length; /* without NUL; absolute, NUL-terminated, right behind this */
+	uint32_t to_length;   /* MOVE: the same, behind it; else 0 and nothing */
+};
+
+enum sp_init_file_type {
+	SP_INIT_FILE_REGULAR,
+	SP_INIT_FILE_DIR,
+	SP_INIT_FILE_LINK,
+	SP_INIT_FILE_ELSE
+};
+
+struct sp_init_file_info {
+	uint32_t type;
+	uint32_t mode; /* 07777 */
+	uint32_t uid;  /* inside */
+	uint32_t gid;
+	uint64_t size;
+	uint64_t inode;
+	int64_t modified_ns;
+	int64_t changed_ns;
+};
+
+enum sp_init_file_record {
+	/* into the sandbox */
+	SP_INIT_FILE_DATA = 1, /* bytes follow */
+	SP_INIT_FILE_COMMIT,
+
+	/* out of it */
+	SP_INIT_FILE_PROGRESS = 64, /* nothing but "still at work" */
+	SP_INIT_FILE_FOUND,         /* count × entry */
+	SP_INIT_FILE_RESULT,
+};
+
+struct sp_init_file_record_header {
+	uint32_t type;
+	uint32_t count; /* FOUND: entries; else 0 */
+};
+
+/* Its path, relative to the listed directory, follows, NUL-terminated; the next one begins at a
+ * multiple of 8 bytes. */
+struct sp_init_file_entry {
+	struct sp_init_file_info info;
+	uint32_t path_length;
+	uint32_t reserved;
+};
+
+struct sp_init_file_result {
+	struct sp_init_file_record_header header;
+	int32_t status; /* 0 or negative errno */
+	uint32_t reserved;
+	char stage[32];
+	struct sp_init_file_info info; /* STAT, OPEN */
+};
+
+/* File systems whose files are no data: reading one may block, never end, or tell of the kernel.
+ * Neither side serves them. */
+static inline int sp_init_file_pseudo(long magic)
+{
+	static const long magics[] = {
+		0x9fa0,     /* proc */
+		0x62656572, /* sysfs */
+		0x27e0eb,   /* cgroup */
+		0x63677270, /* cgroup2 */
+		0x64626720, /* debugfs */
+		0x74726163, /* tracefs */
+		0x73636673, /* securityfs */
+		0xcafe4a11, /* bpf */
+		0x1cd1,     /* devpts */
+		0x6e736673, /* nsfs */
+		0x50495045, /* pipefs */
+		0x534f434b, /* sockfs */
+		0x09041934, /* anonymous inodes */
+		0x6165676c, /* pstore */
+		0xde5e81e4, /* efivarfs */
+		0x42494e4d, /* binfmt_misc */
+		0x62656570, /* configfs */
+		0xf97cff8c, /* selinuxfs */
+		0x43415d53, /* smackfs */
+		0x19800202, /* mqueue */
+		0x67596969, /* rpc_pipefs */
+		0x65735543, /* fusectl */
+	};
+
+	for (unsigned int i = 0; i < sizeof(magics) / sizeof(magics[0]); i++)
+		if ((magic & 0xffffffffL) == magics[i])
+			return 1;
+	return 0;
+}
 
 #endif

@@ -34,7 +34,10 @@ static bool exec_valid(const struct sp_init_exec *exec, size_t len, size_t fd_co
 		return false;
 	if (exec->argc == 0 || exec->argc > SP_INIT_ARGS_MAX || exec->envc > SP_INIT_ENV_MAX)
 		return false;
-	if ((exec->umask & ~UMASK_BITS) != 0 || exec->deadline_boot_ms < 0)
+	if ((exec->umask & ~UMASK_BITS) != 0 || exec->deadline_boot_ms < 0 || exec->reserved != 0)
+		return false;
+	/* Its terminal would be one of the sandbox's. */
+	if (exec->session != 0 && (exec->flags & SP_EXEC_F_TTY) != 0)
 		return false;
 	if ((exec->flags & SP_EXEC_F_STRINGS) != 0)
 		return strings == 0 && exec->strings_length > 0 &&
@@ -66,6 +69,103 @@ static bool deadline_valid(const struct sp_init_deadline *deadline, size_t len, 
 	return len == sizeof(*deadline) && fd_count == 0 && deadline->boot_ms >= 0;
 }
 
+/* `length` bytes, then a NUL, and none before; absolute. */
+static bool path_valid(const char *path, uint32_t length)
+{
+	return length > 0 && length < SP_INIT_PATH_MAX && path[0] == '/' &&
+	       memchr(path, '\0', (size_t)length + 1) == path + length;
+}
+
+static bool file_paths_valid(const struct sp_init_file *file, size_t len)
+{
+	const char *text = (const char *)(file + 1);
+	bool second = file->kind == SP_INIT_FILE_MOVE;
+	size_t wanted = 0;
+
+	if (file->path_length >= SP_INIT_PATH_MAX || file->to_length >= SP_INIT_PATH_MAX)
+		return false;
+	if (file->kind != SP_INIT_FILE_CONNECT)
+		wanted += (size_t)file->path_length + 1;
+	if (second)
+		wanted += (size_t)file->to_length + 1;
+	if (len - sizeof(*file) != wanted || (!second && file->to_length != 0))
+		return false;
+	if (file->kind == SP_INIT_FILE_CONNECT)
+		return file->path_length == 0;
+	return path_valid(text, file->path_length) &&
+	       (!second || path_valid(text + file->path_length + 1, file->to_length));
+}
+
+static uint32_t file_flags(uint32_t kind)
+{
+	if (kind == SP_INIT_FILE_REMOVE)
+		return SP_INIT_FILE_F_RECURSIVE;
+	return kind == SP_INIT_FILE_MOVE ? SP_INIT_FILE_F_REPLACE : 0;
+}
+
+static bool file_numbers_valid(const struct sp_init_file *file)
+{
+	bool list = file->kind == SP_INIT_FILE_LIST;
+	bool attributes = file->kind == SP_INIT_FILE_MKDIR || file->kind == SP_INIT_FILE_CHANGE ||
+			  file->kind == SP_INIT_FILE_WRITE;
+
+	if (file->kind == SP_INIT_FILE_CONNECT ? file->port == 0 || file->port > UINT16_MAX
+					       : file->port != 0)
+		return false;
+	if (file->kind == SP_INIT_FILE_DIFF && file->session == 0)
+		return false;
+	if (list ? file->limit == 0 || file->limit > SP_INIT_FILE_ENTRIES
+		 : file->limit != 0 || file->depth != 0)
+		return false;
+	if (!attributes)
+		return file->mode == SP_INIT_FILE_KEEP && file->owner == SP_INIT_FILE_KEEP &&
+		       file->group == SP_INIT_FILE_KEEP;
+	return file->mode == SP_INIT_FILE_KEEP || (file->mode & ~SP_INIT_FILE_MODE) == 0;
+}
+
+static bool file_valid(const struct sp_init_file *file, size_t len, size_t fd_count)
+{
+	if (len < sizeof(*file) || fd_count != 1)
+		return false;
+	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_DIFF)
+		return false;
+	return (file->flags & ~file_flags(file->kind)) == 0 && file_numbers_valid(file) &&
+	       file_paths_valid(file, len);
+}
+
+/* As many NULs as there are strings, the last at the end; each an absolute path. */
+static bool session_strings_valid(const struct sp_init_session_open *open)
+{
+	const char *at = (const char *)(open + 1);
+	const char *end = at + open->strings_length;
+	uint32_t count = 1 + open->allowed_count + open->writable_count + 2 * open->bind_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const char *nul = at < end ? memchr(at, '\0', (size_t)(end - at)) : NULL;
+
+		if (!nul || at[0] != '/' || nul - at >= SP_INIT_PATH_MAX)
+			return false;
+		at = nul + 1;
+	}
+	return at == end;
+}
+
+static bool session_open_valid(const struct sp_init_session_open *open, size_t len, size_t fd_count)
+{
+	if (len < sizeof(*open) || fd_count != 0 || open->header.exec == 0)
+		return false;
+	if ((open->flags & ~SP_SESSION_F_ALL) != 0 || open->mode < SP_INIT_SESSION_RW ||
+	    open->mode > SP_INIT_SESSION_OVERLAY)
+		return false;
+	if (open->allowed_count > SP_INIT_SESSION_PATHS_MAX ||
+	    open->writable_count > SP_INIT_SESSION_PATHS_MAX ||
+	    open->bind_count > SP_INIT_SESSION_PATHS_MAX ||
+	    open->read_only_binds >> open->bind_count != 0)
+		return false;
+	return len - sizeof(*open) == open->strings_length &&
+	       open->strings_length <= SP_INIT_INLINE_MAX && session_strings_valid(open);
+}
+
 int init_request_check(const void *record, size_t len, size_t fd_count)
 {
 	const struct sp_init_header *header = record;
@@ -86,8 +186,15 @@ int init_request_check(const void *record, size_t len, size_t fd_count)
 	case SP_INIT_DEADLINE:
 		valid = deadline_valid(record, len, fd_count);
 		break;
+	case SP_INIT_FILE:
+		valid = file_valid(record, len, fd_count);
+		break;
+	case SP_INIT_SESSION_OPEN:
+		valid = session_open_valid(record, len, fd_count);
+		break;
 	case SP_INIT_KILL_EXEC:
 	case SP_INIT_PING:
+	case SP_INIT_SESSION_CLOSE:
 		valid = len == sizeof(struct sp_init_plain) && fd_count == 0;
 		break;
 	default:

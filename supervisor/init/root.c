@@ -252,24 +252,26 @@ static int mask(int proc_fd, const char *cover_path, const char *const *names, s
 	return 0;
 }
 
+const char *const init_masked_proc[INIT_MASKED_PROC] = {
+	"acpi",          "asound",      "scsi",          "config.gz",  "interrupts",
+	"kallsyms",      "kcore",       "keys",          "key-users",  "kmsg",
+	"latency_stats", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
+};
+
 /* What is not there in this kernel needs no mask. The names are the kernel's own, none is a
  * symlink. */
 static int mask_proc(int proc_fd)
 {
-	static const char *const directories[] = {"acpi", "asound", "scsi"};
-	static const char *const files[] = {
-		"config.gz",   "interrupts",    "kallsyms",   "kcore",
-		"keys",        "key-users",     "kmsg",       "latency_stats",
-		"sched_debug", "sysrq-trigger", "timer_list", "timer_stats",
-	};
-	int status = mask(proc_fd, SOURCE_EMPTY "dir", directories, SP_ARRAY_SIZE(directories));
+	const size_t directories = 3; /* the first ones */
+	int status = mask(proc_fd, SOURCE_EMPTY "dir", init_masked_proc, directories);
 
 	return status < 0 ? status
-			  : mask(proc_fd, SOURCE_EMPTY "file", files, SP_ARRAY_SIZE(files));
+			  : mask(proc_fd, SOURCE_EMPTY "file", init_masked_proc + directories,
+				 INIT_MASKED_PROC - directories);
 }
 
 /* pressure: anybody may write a trigger into it, which the host's kernel then evaluates. */
-static int protect_proc(int proc_fd)
+int init_protect_proc(int proc_fd)
 {
 	static const char *const read_only[] = {"bus", "driver", "fs", "irq", "pressure", "sys"};
 
@@ -330,7 +332,7 @@ static int apply_proc(struct builder *builder, const struct sp_table_mount *moun
 	if (status == 0)
 		status = mask_proc(proc_fd);
 	if (status == 0)
-		status = protect_proc(proc_fd);
+		status = init_protect_proc(proc_fd);
 	return status;
 }
 

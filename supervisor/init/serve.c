@@ -10,9 +10,11 @@
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/init/exec.h"
+#include "supervisor/init/file.h"
 #include "supervisor/init/kill.h"
 #include "supervisor/init/late_mount.h"
 #include "supervisor/init/request.h"
+#include "supervisor/init/session.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -34,14 +36,21 @@ static union {
 	struct sp_init_signal signal;
 	struct sp_init_mount mount;
 	struct sp_init_deadline deadline;
+	struct sp_init_file file;
+	struct sp_init_session_open session;
 	char bytes[SP_INIT_RECORD_MAX];
 } record;
 
-static int watch(const struct init *init, int fd, uint64_t event, uint32_t events)
+int init_serve_watch(const struct init *init, int fd, uint64_t event, uint32_t events)
 {
 	struct epoll_event watched = {.events = events, .data.u64 = event};
 
 	return epoll_ctl(init->epoll_fd, EPOLL_CTL_ADD, fd, &watched) == 0 ? 0 : -errno;
+}
+
+void init_serve_forget(const struct init *init, int fd)
+{
+	(void)epoll_ctl(init->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
 /* Either requests are read or kept answers are sent; the end is always noticed. */
@@ -76,14 +85,15 @@ int init_serve_open(struct init *init)
 		return -errno;
 	init->control_events = EPOLLIN;
 	init->deadline_ms = INT64_MAX;
-	status = watch(init, SP_BOOT_FD_CONTROL, INIT_EVENT_CONTROL, init->control_events);
+	status = init_serve_watch(init, SP_BOOT_FD_CONTROL, INIT_EVENT_CONTROL,
+				  init->control_events);
 	if (status == 0)
-		status = watch(init, init->signal_fd, INIT_EVENT_CHILD, EPOLLIN);
+		status = init_serve_watch(init, init->signal_fd, INIT_EVENT_CHILD, EPOLLIN);
 	if (status == 0)
-		status = watch(init, init->timer_fd, INIT_EVENT_DEADLINE, EPOLLIN);
+		status = init_serve_watch(init, init->timer_fd, INIT_EVENT_DEADLINE, EPOLLIN);
 	/* Nobody writes to it: only its hang-up is awaited. */
 	if (status == 0)
-		status = watch(init, SP_BOOT_FD_LIFE, INIT_EVENT_LIFE, 0);
+		status = init_serve_watch(init, SP_BOOT_FD_LIFE, INIT_EVENT_LIFE, 0);
 	return status;
 }
 
@@ -130,15 +140,19 @@ static void refuse(struct init *init)
 {
 	uint32_t type = SP_INIT_START_FAILED;
 
+	if (record.header.type == SP_INIT_FILE)
+		return; /* its channel was closed, which says it */
 	if (record.header.type == SP_INIT_MOUNT)
 		type = SP_INIT_MOUNTED;
 	else if (record.header.type == SP_INIT_KILL_EXEC)
 		type = SP_INIT_KILLED;
+	else if (record.header.type == SP_INIT_SESSION_OPEN)
+		type = SP_INIT_SESSION_OPENED;
 	init_outbox_status(&init->outbox, type, &record.header, -EBADMSG, "record");
 }
 
-/* Takes the descriptors; they are closed before anything is answered. Only EXEC and MOUNT have
- * some, init_request_check() saw to that. */
+/* Takes the descriptors; they are closed before anything is answered. Only EXEC, MOUNT and
+ * FILE have some, init_request_check() saw to that. */
 static void serve_request(struct init *init, int *fds, size_t fd_count)
 {
 	switch ((enum sp_init_type)record.header.type) {
@@ -162,6 +176,15 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 	case SP_INIT_PING:
 		serve_ping(init);
 		break;
+	case SP_INIT_FILE:
+		init_file_start(init, &record.file, &fds[0]);
+		break;
+	case SP_INIT_SESSION_OPEN:
+		init_session_open(init, &record.session);
+		break;
+	case SP_INIT_SESSION_CLOSE:
+		init_session_close(record.header.exec);
+		break;
 	case SP_INIT_READY:
 	case SP_INIT_FAILED:
 	case SP_INIT_STARTED:
@@ -170,6 +193,8 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 	case SP_INIT_KILLED:
 	case SP_INIT_MOUNTED:
 	case SP_INIT_PONG:
+	case SP_INIT_SESSION_OPENED:
+	case SP_INIT_SESSION_ENDED:
 		break; /* ours, not a request: init_request_check() refused it */
 	}
 }
@@ -247,6 +272,11 @@ static void serve_event(struct init *init, const struct epoll_event *event)
 	case INIT_EVENT_DEADLINE:
 	case INIT_EVENT_LIFE:
 		init_end(init, 0);
+	default:
+		if (event->data.u64 < INIT_EVENT_FILES)
+			init_session_event(init, event->data.u64 - INIT_EVENT_SESSIONS);
+		else
+			init_file_event(init, event->data.u64 - INIT_EVENT_FILES);
 	}
 }
 

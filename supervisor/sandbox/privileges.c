@@ -13,13 +13,13 @@
 #define CAPABILITY_NUMBERS 64u
 
 /*
- * uid 0 means nothing to execve, changing ids always drops capabilities, and none of this can be
- * changed back.
+ * uid 0 means nothing to execve, changing ids drops capabilities, and none of this can be changed
+ * back. PR_SET_KEEPCAPS is left possible: it is over with the next execve, and only who has
+ * capabilities can keep any (init's helper for files, until its fsuid is set).
  */
 #define LOCKED_BITS                                                                             \
 	((unsigned long)(SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED | \
-			 SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |                \
-			 SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED))
+			 SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED))
 
 static int drop_bounding_set(void)
 {

@@ -75,8 +75,7 @@ static const char *const denied_calls[] = {
 	"swapoff",
 	/* other processes' insides */
 	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd",
-	/* namespaces; unshare and clone by flag */
-	"setns",
+	/* namespaces: unshare and clone, by flag */
 	/* kernel interfaces with a history */
 	"bpf", "perf_event_open", "userfaultfd", "fanotify_init", "lookup_dcookie", "syslog",
 	"add_key", "request_key", "keyctl", "open_by_handle_at", "name_to_handle_at",
@@ -87,8 +86,8 @@ static const char *const denied_calls[] = {
 	"kexec_load", "kexec_file_load", "create_module", "init_module", "finit_module",
 	"delete_module", "query_module", "get_kernel_syms", "reboot", "acct", "quotactl",
 	"quotactl_fd", "nfsservctl", "settimeofday", "stime", "clock_settime", "clock_settime64",
-	"clock_adjtime", "clock_adjtime64", "sethostname", "setdomainname", "iopl", "ioperm",
-	"vhangup", "vm86", "vm86old", "uselib", "ustat", "_sysctl", "sysfs"};
+	"clock_adjtime", "clock_adjtime64", "setdomainname", "iopl", "ioperm", "vhangup", "vm86",
+	"vm86old", "uselib", "ustat", "_sysctl", "sysfs"};
 
 /* Programs probe these and fall back. ENOSYS. */
 static const char *const absent_calls[] = {"io_uring_setup", "io_uring_enter", "io_uring_register",
@@ -100,8 +99,17 @@ static const struct {
 	int error;
 } init_only_calls[] = {
 	/* The flags of these two lie in memory, out of a filter's reach; libc falls back. */
-	{"clone3", ENOSYS}, {"openat2", ENOSYS}, {"open_tree", EPERM}, {"move_mount", EPERM},
-	{"fsopen", EPERM},  {"fsconfig", EPERM}, {"fsmount", EPERM},   {"mount_setattr", EPERM},
+	{"clone3", ENOSYS},
+	{"openat2", ENOSYS},
+	{"open_tree", EPERM},
+	{"move_mount", EPERM},
+	{"fsopen", EPERM},
+	{"fsconfig", EPERM},
+	{"fsmount", EPERM},
+	{"mount_setattr", EPERM},
+	/* sessions */
+	{"setns", EPERM},
+	{"sethostname", EPERM},
 };
 
 int sp_seccomp_fault(struct sp_err *err, int status, const char *what)

@@ -102,7 +102,7 @@ class Observer(threading.Thread):
         self.stopping = threading.Event()
 
     def host(self, name, daemon, timeout=1.0):
-        boxes = daemon.request("GET", "/v1/sandboxes?pool=default", timeout=timeout)
+        boxes = daemon.request("GET", "/v1/pools/default/sandboxes", timeout=timeout)
         listed = [{key: box.get(key) for key in ("id", "state", "lease", "claimed")}
                   for box in boxes.json["sandboxes"]]
         counts = {state: sum(box["state"] == state for box in listed) for state in history.ORDER}

@@ -15,7 +15,7 @@ import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, main  # noqa: E402
 
 SECOND = b"GET /v1/version HTTP/1.1\r\nHost: a\r\n\r\n"
-URI_MAX = 1024
+URI_MAX = 8 * 1024
 HEADERS_MAX = 64
 HEADER_BYTES_MAX = 16 * 1024
 BODY_MAX = 1 << 20

@@ -13,8 +13,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, main, wait_until  # noqa: E402
 
-VERBS = ["run", "acquire", "exec", "renew", "release", "ls", "inspect", "stats", "top", "pool",
-         "hosts", "doctor", "config", "reload", "version", "help"]
+VERBS = ["run", "acquire", "exec", "cp", "files", "renew", "release", "ls", "inspect", "stats",
+         "top", "pool", "hosts", "doctor", "config", "reload", "version", "help"]
 
 
 class Lifecycle(SandpoolCase):

@@ -42,7 +42,7 @@ static void check_accepted(const struct sp_guard *guard, const struct line *line
 		abort();
 	if (count_named(lines, count, "host") != 1)
 		abort();
-	if (guard->chunked != (codings == 1) || guard->body_length > SP_API_BODY_MAX)
+	if (guard->chunked != (codings == 1) || guard->body_length > SP_API_STREAM_BODY_MAX)
 		abort();
 	for (size_t i = 0; i < count; i++)
 		if (lines[i].name_len == 0 || memchr(lines[i].name, ' ', lines[i].name_len))

@@ -44,6 +44,25 @@ static void use_exec(const struct sp_init_exec *exec, size_t len, size_t fd_coun
 	free(text);
 }
 
+/* Its paths are where and as long as it says, and nothing is behind them. */
+static void use_file(const struct sp_init_file *file, size_t len)
+{
+	const char *path = (const char *)(file + 1);
+	size_t used = sizeof(*file);
+
+	if (file->kind != SP_INIT_FILE_CONNECT) {
+		require(path[0] == '/' && strlen(path) == file->path_length);
+		used += file->path_length + (size_t)1;
+	}
+	if (file->kind == SP_INIT_FILE_MOVE) {
+		const char *to = path + file->path_length + 1;
+
+		require(to[0] == '/' && strlen(to) == file->to_length);
+		used += file->to_length + (size_t)1;
+	}
+	require(used == len);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -63,6 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		if (header->type == SP_INIT_EXEC)
 			use_exec(record, size, fd_count);
+		else if (header->type == SP_INIT_FILE)
+			use_file(record, size);
 		else if (header->type == SP_INIT_MOUNT)
 			require(strlen((const char *)record + sizeof(struct sp_init_mount)) + 1 +
 					sizeof(struct sp_init_mount) ==

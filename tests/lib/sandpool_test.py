@@ -104,6 +104,13 @@ def wait_until(condition, timeout=10.0, what="condition", interval=0.01):
         time.sleep(interval)
 
 
+def free_port():
+    """Of loopback; nobody holds it until somebody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
 # ---- what a host holds ----------------------------------------------------------------------
 
 
@@ -723,7 +730,7 @@ class Daemon:
         return self.call("GET", f"/v1/pools/{name}")
 
     def sandboxes(self):
-        return self.call("GET", "/v1/sandboxes")["sandboxes"]
+        return self.call("GET", "/v1/pools/-/sandboxes")["sandboxes"]
 
     def metrics(self):
         """{'name{labels}': value}."""

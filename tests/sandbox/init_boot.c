@@ -422,7 +422,7 @@ Test(init_boot, init_itself_is_confined)
 	cr_assert_str_eq(value, "0000000000000000");
 	/* CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SYS_ADMIN. */
 	status_field(harness.init, "CapPrm", value, sizeof(value));
-	cr_assert_str_eq(value, "00000000002000eb");
+	cr_assert_str_eq(value, "00000000002410eb");
 	harness_stop(&harness);
 }
 

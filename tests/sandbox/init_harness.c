@@ -487,6 +487,7 @@ uint32_t harness_exec(struct harness *harness, const struct harness_exec *exec, 
 	message.record.header.exec = ++harness->execs;
 	message.record.header.request = ++harness->requests;
 	message.record.flags = exec->flags;
+	message.record.session = exec->session;
 	message.record.uid = exec->uid ? exec->uid : HARNESS_WORKLOAD;
 	message.record.gid = message.record.uid;
 	message.record.umask = exec->umask ? exec->umask : 022;

@@ -66,6 +66,7 @@ struct harness_exec {
 	uint64_t rlimit_cpu_s;
 	int64_t deadline_boot_ms;
 	uint32_t umask; /* 0: 022 */
+	uint32_t session;
 	int cgroup_fd;  /* with SP_EXEC_F_CGROUP */
 };
 

@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,9 +114,15 @@ Test(api_guard, bytes_that_the_parser_swallowed_are_noticed)
 
 Test(api_guard, credentials_are_not_given_twice)
 {
-	static const char *const single[] = {"Authorization", "X-API-Key", "X-Sandpool-Token",
-					     "X-Request-Id",  "Upgrade",   "Connection",
-					     "Expect"};
+	static const char *const single[] = {"Authorization",
+					     "X-API-Key",
+					     "X-Sandpool-Token",
+					     "X-Request-Id",
+					     "Upgrade",
+					     "Connection",
+					     "Expect",
+					     "OPEN-SANDBOX-API-KEY",
+					     "X-EXECD-ACCESS-TOKEN"};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(single); i++)
 		cr_assert(JUDGE("HTTP/1.1", {single[i], "a"}, {single[i], "a"}) == -EINVAL, "%s",
@@ -138,8 +145,8 @@ Test(api_guard, body_of_the_limit_passes_and_one_more_byte_does_not)
 	char at[24];
 	char beyond[24];
 
-	(void)snprintf(at, sizeof(at), "%u", SP_API_BODY_MAX);
-	(void)snprintf(beyond, sizeof(beyond), "%u", SP_API_BODY_MAX + 1);
+	(void)snprintf(at, sizeof(at), "%" PRIu64, SP_API_STREAM_BODY_MAX);
+	(void)snprintf(beyond, sizeof(beyond), "%" PRIu64, SP_API_STREAM_BODY_MAX + 1);
 	cr_assert(JUDGE("HTTP/1.1", {"Content-Length", at}) == 0);
 	cr_assert(JUDGE("HTTP/1.1", {"Content-Length", beyond}) == -E2BIG);
 	cr_assert(JUDGE("HTTP/1.1", {"Content-Length", "18446744073709551617"}) == -E2BIG);
@@ -210,6 +217,19 @@ Test(api_guard, paths_are_plain_ascii_without_escapes)
 	for (size_t i = 0; i < SP_ARRAY_SIZE(bad); i++)
 		cr_assert(judge_target(bad[i], strlen(bad[i])) == -EINVAL, "'%s'", bad[i]);
 	cr_assert(judge_target("/v1/pools/a.b-c_d", strlen("/v1/pools/a.b-c_d")) == 0);
+}
+
+Test(api_guard, escapes_are_passed_on_below_a_proxy)
+{
+	static const char *const good[] = {"/sandboxes/x/proxy/80/a%2fb", "/proxy/80/%00%",
+					   "/proxy/%", "/a/proxy/b/proxy/%25"};
+	static const char *const bad[] = {"/sandboxes/%78/proxy/80/", "/proxy%2f80/", "/%/proxy/",
+					  "/proxy/80/\x7f"};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(good); i++)
+		cr_assert(judge_target(good[i], strlen(good[i])) == 0, "'%s'", good[i]);
+	for (size_t i = 0; i < SP_ARRAY_SIZE(bad); i++)
+		cr_assert(judge_target(bad[i], strlen(bad[i])) == -EINVAL, "'%s'", bad[i]);
 }
 
 Test(api_guard, words_of_connection_are_found_whole_and_in_any_case)

@@ -24,6 +24,15 @@ static void end(void)
 
 TestSuite(api_json_out, .init = begin, .fini = end);
 
+Test(api_json_out, keys_are_escaped_like_values)
+{
+	sp_json_open(&out, NULL, '{');
+	sp_json_integer(&out, "a\"\n\xff", 1);
+	sp_json_close(&out, '}');
+	cr_assert(out.status == 0);
+	cr_assert_str_eq(sp_buf_text(&buf), "{\"a\\\"\\n\xef\xbf\xbd\":1}");
+}
+
 Test(api_json_out, members_and_elements_are_separated)
 {
 	sp_json_open(&out, NULL, '{');

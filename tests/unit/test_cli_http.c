@@ -303,3 +303,75 @@ Test(cli_http, a_path_segment_cannot_leave_its_place)
 	cr_assert_str_eq(sp_buf_text(&out), "a%2F..%2Fb%3Fc%23d%20e%25f%C3%BC-._~");
 	sp_buf_done(&out);
 }
+
+/* ---- bodies that are taken as they come ---- */
+
+static struct sp_buf taken;
+
+static int take(void *arg, const char *data, size_t len, struct sp_err *ret_err)
+{
+	const size_t *most = arg;
+
+	if (taken.len + len > *most)
+		return sp_err_code(ret_err, SP_CODE_INTERNAL, -EPIPE, "enough");
+	return sp_buf_append(&taken, data, len);
+}
+
+Test(cli_http, a_body_that_is_taken_is_not_kept_and_has_no_limit)
+{
+	size_t most = SIZE_MAX;
+
+	sp_buf_init(&taken, 1 << 20);
+	reader.take = take;
+	reader.take_arg = &most;
+	cr_assert(feed("HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\nhello") > 0);
+	cr_assert_str_eq(sp_buf_text(&taken), "hello");
+	cr_assert(reader.body.len == 0 && reader.left == 1000000000000 - 5);
+	cr_assert(sp_cli_http_reader_eof(&reader, &err) == -EPROTO);
+	sp_buf_done(&taken);
+}
+
+Test(cli_http, the_body_of_a_refusal_is_collected)
+{
+	size_t most = 0;
+
+	reader.take = take;
+	reader.take_arg = &most;
+	cr_assert(feed("HTTP/1.1 100 Continue\r\n\r\n"
+		       "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}") > 0);
+	cr_assert(reader.state == SP_CLI_HTTP_DONE);
+	cr_assert_str_eq(sp_buf_text(&reader.body), "{}");
+}
+
+Test(cli_http, a_taker_that_fails_ends_the_reading)
+{
+	size_t most = 3;
+
+	sp_buf_init(&taken, 1 << 20);
+	reader.take = take;
+	reader.take_arg = &most;
+	cr_assert(feed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfour\r\n") ==
+		  -EPIPE);
+	sp_buf_done(&taken);
+}
+
+Test(cli_http, a_chunked_request_says_so)
+{
+	const struct sp_cli_http_request upload = {
+		.method = "PUT",
+		.target = "/x",
+		.host = "h",
+		.content_type = "application/octet-stream",
+		.chunked = true,
+		.expect = true,
+	};
+	struct sp_buf head;
+
+	sp_buf_init(&head, 1024);
+	cr_assert(sp_cli_http_write_head(&upload, &head) == 0);
+	cr_assert_str_eq(sp_buf_text(&head),
+			 "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Type: application/octet-stream\r\n"
+			 "Expect: 100-continue\r\nConnection: close\r\n"
+			 "Transfer-Encoding: chunked\r\n\r\n");
+	sp_buf_done(&head);
+}

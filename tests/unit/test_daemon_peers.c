@@ -283,6 +283,7 @@ static void captive_open(struct captive *captive)
 	captive->service.launcher = captive->talk.launcher;
 	sp_list_init(&captive->service.links);
 	sp_list_init(&captive->service.execs);
+	sp_list_init(&captive->service.files);
 	sp_defer_queue_init(&captive->service.deferred, &captive->talk.loop);
 	cr_assert(sp_timers_init(&captive->service.timers, &captive->talk.loop, &err) == 0);
 	captive->pool.service = &captive->service;
@@ -302,6 +303,7 @@ static void captive_open(struct captive *captive)
 	link->pool = &captive->pool;
 	sp_list_init(&link->link);
 	sp_list_init(&link->execs);
+	sp_list_init(&link->files);
 	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
 	sp_deferred_init(&link->gone, NULL);

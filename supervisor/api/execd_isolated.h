@@ -1,0 +1,34 @@
+/*
+ * Isolated sessions of execd: what a create asks for, read and made complete, and the sessions
+ * themselves.
+ */
+#ifndef SP_API_EXECD_ISOLATED_H
+#define SP_API_EXECD_ISOLATED_H
+
+#include "supervisor/api/execd.h"
+#include "supervisor/daemon/isolated.h"
+
+#define SP_ISOLATED_IDLE_MAX_S (7 * 24 * 3600)
+
+/* A create. Zeroed before; everything in it is its own. */
+struct sp_isolated_wish {
+	json_t *body;
+	json_t *echo; /* the parameters, with what was not given filled in */
+	struct sp_isolated_spec spec;
+	const char *writable[SP_ISOLATED_PATHS_MAX];
+	struct sp_isolated_bind binds[SP_ISOLATED_PATHS_MAX];
+	const char **env; /* borrowed from the sandbox's */
+	size_t envc;
+	int64_t idle_timeout_s; /* 0: none */
+};
+
+/* err: INVALID_ARGUMENT, UNSUPPORTED, -ENOMEM. */
+int sp_isolated_wish_read(struct sp_isolated_wish *wish, const struct sp_os_sandbox *os,
+			  const char *body, size_t len, struct sp_err *err);
+void sp_isolated_wish_done(struct sp_isolated_wish *wish);
+
+/* Which of these entries go into a session: "deny" with patterns of secrets, "deny" of these names,
+ * or "allow" of these. Pure. keys NULL: none were given. */
+bool sp_isolated_env_passes(const char *entry, bool allow, const json_t *keys);
+
+#endif

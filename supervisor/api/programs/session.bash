@@ -1,0 +1,49 @@
+# What one run of a shell session does before its code, which is in __sp_text; the line behind that is
+# in execd_session.c. On stdin is what the run before left; what this one leaves goes to stderr,
+# between two NULs.
+set --
+# So that a signal takes the way of an exit.
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+# Much of it cannot be set, which is no matter: it is what every shell has.
+. /dev/stdin >/dev/null 2>&1
+exec </dev/null
+unset __sp_status __sp_options BASH_EXECUTION_STRING
+__sp_keep() {
+	{
+		case ${__sp_status+set} in set) return ;; esac
+		__sp_status=$1 __sp_options=$-
+		set +evx
+		shift
+	} 2>/dev/null
+	unset __sp_text
+	unset -f __sp_keep
+	{
+		builtin printf '\0'
+		builtin printf 'unset -v HOME LANG PATH\n'
+		builtin shopt -p
+		builtin printf 'command cd -- %q\n' "$PWD"
+		builtin umask -p
+		builtin declare -p
+		builtin declare -f
+		builtin declare -F
+		builtin alias -p
+		builtin trap -p
+		case $# in
+		0) ;;
+		*)
+			builtin printf 'set --'
+			builtin printf ' %q' "$@"
+			builtin printf '\n'
+			;;
+		esac
+		builtin set +o
+		case $__sp_options in *v*) builtin printf 'set -v\n' ;; esac
+		case $__sp_options in *x*) builtin printf 'set -x\n' ;; esac
+		case $__sp_options in *e*) builtin printf 'set -e\n' ;; esac
+		builtin printf '\0'
+	} >&2 2>/dev/null
+	__sp_keep() { :; }
+}
+trap '__sp_keep $? "$@"' EXIT
