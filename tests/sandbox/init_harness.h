@@ -67,7 +67,7 @@ struct harness_exec {
 	int64_t deadline_boot_ms;
 	uint32_t umask; /* 0: 022 */
 	uint32_t session;
-	int cgroup_fd;  /* with SP_EXEC_F_CGROUP */
+	int cgroup_fd; /* with SP_EXEC_F_CGROUP */
 };
 
 /* NULL, or why sandboxes cannot be made here. */
