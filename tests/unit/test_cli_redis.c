@@ -454,15 +454,39 @@ static struct {
 	pthread_t thread;
 } host;
 
+/* Its head, and as much of a body as that promises; a client may send them apart. */
+static bool request_complete(void)
+{
+	const char *body = strstr(host.request, "\r\n\r\n");
+	const char *length = strcasestr(host.request, "Content-Length: ");
+
+	if (!body)
+		return false;
+	return !length || strlen(body + 4) >= strtoul(length + 16, NULL, 10);
+}
+
+static void read_request(int fd)
+{
+	size_t len = 0;
+	ssize_t got;
+
+	host.request[0] = '\0';
+	while (!request_complete()) {
+		got = recv(fd, host.request + len, sizeof(host.request) - 1 - len, 0);
+		if (got <= 0)
+			return;
+		len += (size_t)got;
+		host.request[len] = '\0';
+	}
+}
+
 static void *serve(void *arg)
 {
 	int fd;
 
 	SP_UNUSED(arg);
 	while ((fd = accept(host.fd, NULL, NULL)) >= 0) {
-		ssize_t len = recv(fd, host.request, sizeof(host.request) - 1, 0);
-
-		host.request[len > 0 ? len : 0] = '\0';
+		read_request(fd);
 		(void)dprintf(fd, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", host.status_line,
 			      strlen(host.body), host.body);
 		close(fd);
