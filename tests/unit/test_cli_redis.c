@@ -468,14 +468,14 @@ static bool request_complete(void)
 static void read_request(int fd)
 {
 	size_t len = 0;
-	ssize_t got;
+	ssize_t part;
 
 	host.request[0] = '\0';
 	while (!request_complete()) {
-		got = recv(fd, host.request + len, sizeof(host.request) - 1 - len, 0);
-		if (got <= 0)
+		part = recv(fd, host.request + len, sizeof(host.request) - 1 - len, 0);
+		if (part <= 0)
 			return;
-		len += (size_t)got;
+		len += (size_t)part;
 		host.request[len] = '\0';
 	}
 }
