@@ -102,6 +102,8 @@ class Lifecycle(SandpoolCase):
         with tempfile.TemporaryDirectory(prefix="sandpool-test-") as directory:
             with open(f"{directory}/libsmartcols.so.1", "wb") as file:
                 file.write(b"no library")
+            # The two are asked one after the other: nothing may be on its way meanwhile.
+            self.daemon.wait_settled()
             plain = self.cli("stats", env={"LD_LIBRARY_PATH": directory}).stdout.decode()
         with_library = self.cli("stats").stdout.decode()
         self.assertEqual([line.split() for line in plain.splitlines()],

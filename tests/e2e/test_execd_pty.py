@@ -99,8 +99,8 @@ class Sessions(PtyCase):
     def test_delete_ends_the_shell_and_its_client(self):
         session = self.session()
         client = self.open(session)
-        client.stdin("sleep 1000 & echo pid=$!=\n")
-        client.read_until(b"pid=")
+        # Written so that the terminal's echo of it, once or twice, is not the answer.
+        client.stdin("sleep 1000 & echo pi''d=$!=\n")
         client.read_until(b"pid=")
         pid = int(client.read_until(b"=")[:-1])
         self.assertEqual(self.shared.execd("DELETE", f"/pty/{session}").status, 200)

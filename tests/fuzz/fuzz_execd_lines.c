@@ -84,6 +84,8 @@ static size_t count_lines(const char *text, size_t size)
 	return count;
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *)data;
