@@ -844,6 +844,11 @@ class Large(ExecdCase):
             thread.join()
         return highest[0] - before
 
+    def assert_flat(self, work, limit_kib):
+        peak = self.peak_kib(work)
+        if t.SLOW_FACTOR == 1:  # a sanitizer keeps what was freed
+            self.assertLess(peak, limit_kib)
+
     def test_a_gigabyte_up_and_down_with_flat_memory(self):
         box = self.box()
         pattern = os.urandom(MIB)
@@ -880,8 +885,8 @@ class Large(ExecdCase):
             length += len(rest)
             self.assertEqual((length, seen.digest()), (self.SIZE, digest.digest()))
 
-        self.assertLess(self.peak_kib(up), 8 * 1024)
-        self.assertLess(self.peak_kib(down), 8 * 1024)
+        self.assert_flat(up, 8 * 1024)
+        self.assert_flat(down, 8 * 1024)
 
     def test_a_client_that_does_not_read_holds_a_queue_and_nothing_else(self):
         box = self.box()
@@ -897,7 +902,7 @@ class Large(ExecdCase):
                 socks.append(sock)
             time.sleep(0.5)
 
-        self.assertLess(self.peak_kib(stall), 16 * 1024)
+        self.assert_flat(stall, 16 * 1024)
         for sock in socks:
             sock.close()
 

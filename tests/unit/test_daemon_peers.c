@@ -304,8 +304,10 @@ static void captive_open(struct captive *captive)
 	sp_list_init(&link->link);
 	sp_list_init(&link->execs);
 	sp_list_init(&link->files);
+	sp_list_init(&link->isolated);
 	sp_list_init(&link->retired);
 	sp_list_init(&link->leftovers);
+	sp_deferred_init(&link->ending, NULL);
 	sp_deferred_init(&link->gone, NULL);
 	sp_deferred_init(&link->release, NULL);
 	sp_deferred_init(&link->tidy, NULL);
