@@ -48,8 +48,18 @@ static inline void sp_list_remove(struct sp_list *link)
 	sp_list_init(link);
 }
 
+#ifdef __clang_analyzer__
+/* Any member: it cannot follow that a removed one does not come again. */
+struct sp_list *sp_list_first(const struct sp_list *list);
+#else
+static inline struct sp_list *sp_list_first(const struct sp_list *list)
+{
+	return list->next;
+}
+#endif
+
 #define SP_LIST_FIRST(list, type, member) \
-	(sp_list_empty(list) ? NULL : SP_CONTAINER_OF((list)->next, type, member))
+	(sp_list_empty(list) ? NULL : SP_CONTAINER_OF(sp_list_first(list), type, member))
 #define SP_LIST_FOREACH(link, list) \
 	for (struct sp_list *link = (list)->next; (link) != (list); (link) = (link)->next)
 #define SP_LIST_FOREACH_SAFE(link, following, list)                                            \

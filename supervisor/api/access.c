@@ -177,6 +177,7 @@ static int find_execd_route(struct sp_request *request, struct sp_err *err)
 /* Into a sandbox: it must run, and may live longer for it. */
 static int enter(struct sp_request *request, struct sp_err *err)
 {
+	sp_assert(request->os); /* its routes have a {uuid} */
 	if (request->os->state != SP_OS_RUNNING)
 		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EAGAIN, "the sandbox is %s",
 				   sp_os_state_name(request->os->state));

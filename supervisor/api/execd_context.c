@@ -521,7 +521,7 @@ static struct sp_context *context_at(struct sp_execd *execd, struct sp_list *lin
 
 struct sp_context *sp_context_first(struct sp_execd *execd)
 {
-	return context_at(execd, execd->contexts.next);
+	return SP_LIST_FIRST(&execd->contexts, struct sp_context, link);
 }
 
 struct sp_context *sp_context_next(struct sp_context *context)

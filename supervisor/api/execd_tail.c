@@ -20,8 +20,10 @@ void sp_tail_done(struct sp_tail *tail)
 /* The longest run of kept bytes from `offset` on. */
 static size_t run_at(const struct sp_tail *tail, uint64_t offset, const char **ret_data)
 {
-	size_t at = (size_t)(offset % tail->capacity);
+	size_t at;
 
+	sp_assert(tail->capacity > 0); /* else nothing is kept */
+	at = (size_t)(offset % tail->capacity);
 	*ret_data = tail->data + at;
 	return (size_t)SP_MIN(tail->end - offset, (uint64_t)(tail->capacity - at));
 }

@@ -265,6 +265,7 @@ int sp_glob_compile(struct sp_glob *glob, const char *pattern, struct sp_err *er
 
 void sp_glob_done(struct sp_glob *glob)
 {
+	sp_assert(glob->alternatives || glob->count == 0);
 	for (size_t i = 0; i < glob->count; i++)
 		free(glob->alternatives[i]);
 	free(glob->alternatives);

@@ -147,6 +147,7 @@ static int real_path(int fd, char path[SP_INIT_PATH_MAX])
 	long len;
 
 	(void)snprintf(name, sizeof(name), "self/fd/%d", fd);
+	path[0] = '\0';
 	len = RAW4(SYS_readlinkat, PROC_FD, name, path, SP_INIT_PATH_MAX);
 	if (len < 0)
 		return (int)len;
