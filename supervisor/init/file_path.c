@@ -320,7 +320,8 @@ int file_nearest(const char *path)
 	while (dir_fd >= 0 && (name = next_component(&rest))) {
 		int next = file_open(dir_fd, name, O_PATH | O_DIRECTORY);
 
-		if (next == -ENOENT)
+		/* ENOTDIR: a file has come since the path was found missing. */
+		if (next == -ENOENT || next == -ENOTDIR)
 			break;
 		sp_fd_close(&dir_fd);
 		dir_fd = next;
