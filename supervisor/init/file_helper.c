@@ -337,6 +337,8 @@ void init_file_helper(struct init *init, const struct sp_init_file *request, int
 	}
 	if (status == 0) {
 		job.stage = "path";
+		if ((request->flags & SP_INIT_FILE_F_ACCOUNTS) != 0)
+			file_tell_accounts();
 		status = serve_owner(&job, &info, &fd);
 	}
 	answer(&job, status, &info, fd);
