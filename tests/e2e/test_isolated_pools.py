@@ -210,6 +210,8 @@ class RootlessOwnIds(OfPools):
                                               "echo x > /data/s/x; echo $$"),
                          ("1000\nbase\nown\n2\n", None))
         self.assertEqual(self.outside("cat /workspace/file /data/s/x"), "base\nx\n")
+        answer = self.sandbox.execd("GET", "/files/download?path=/workspace/file")
+        self.assertEqual((answer.status, answer.body), (200, b"base\n"))
         path = f"/v1/isolated/session/{session}"
         answer = self.sandbox.execd("GET", f"{path}/files/download?path=/workspace/file")
         self.assertEqual((answer.status, answer.body), (200, b"own\n"))

@@ -14,7 +14,7 @@ from execd_case import ExecdCase  # noqa: E402
 import sandpool_test as t  # noqa: E402
 from sandpool_test import main  # noqa: E402
 
-WARM = 14
+WARM = 20
 TRIES = 8  # of os_create.c
 BODY = {"image": {"uri": "python:3.11"}, "entrypoint": ["tail", "-f", "/dev/null"],
         "resourceLimits": {"cpu": "500m", "memory": "128Mi"}, "timeout": 300,
@@ -35,6 +35,7 @@ def quietly(pid, number):
 
 class Deaths(ExecdCase):
     pools = {"default": {"max_idle": WARM, "max_lease": "10m", "images": ["*"],
+                         "expiry_jitter_percent": 0,
                          "limits": {"memory": "256MiB", "pids": 128, "tmp": "16MiB"}}}
 
     def create(self):
@@ -47,8 +48,9 @@ class Deaths(ExecdCase):
         return self.daemon.log().count("sandbox died before its use")
 
     def create_with_deaths(self, wanted):
-        """Every warm one stands still, so that the entrypoint cannot start; those that the create
-        takes (the oldest first) are killed one after the other, `wanted` of them."""
+        """Every warm one stands still, so that the entrypoint of none can start; the oldest are
+        killed one after the other, which is also the order in which they are taken, until `wanted`
+        of those that were taken have died. The rest go on then."""
         self.daemon.wait_settled(timeout=30)
         inits = sorted(self.daemon.inits(), key=started)
         self.addCleanup(lambda: [quietly(pid, signal.SIGKILL) for pid in inits])
@@ -57,22 +59,24 @@ class Deaths(ExecdCase):
         before = self.deaths()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             answer = pool.submit(self.create)
-            for count in range(1, wanted + 1):
-                t.wait_until(lambda: answer.done() or self.leased(), 20, "one is taken")
-                while not answer.done() and self.deaths() < before + min(count, TRIES - 1):
-                    quietly(inits.pop(0), signal.SIGKILL)
-                    with_grace = time.monotonic() + 0.5
-                    while time.monotonic() < with_grace and not answer.done() and \
-                            self.deaths() < before + min(count, TRIES - 1):
-                        time.sleep(0.01)
-                if count == TRIES and not answer.done():
-                    t.wait_until(lambda: self.leased(), 20, "the last one is taken")
-                    while not answer.done() and inits:
-                        quietly(inits.pop(0), signal.SIGKILL)
-                        time.sleep(0.3)
+            t.wait_until(self.leased, 20, "one is taken")
+            while inits and not answer.done() and self.deaths() - before < min(wanted, TRIES - 1):
+                self.kill_next(inits, answer)
+            if wanted == TRIES:
+                t.wait_until(self.leased, 20, "the last one is taken")
+                while inits and not answer.done():
+                    self.kill_next(inits, answer)
             for pid in inits:
                 quietly(pid, signal.SIGCONT)
             return answer.result(60), self.deaths() - before
+
+    def kill_next(self, inits, answer):
+        """And wait for what comes of it, in case that one was taken."""
+        seen = self.deaths()
+        quietly(inits.pop(0), signal.SIGKILL)
+        end = time.monotonic() + 1 * t.SLOW_FACTOR
+        while time.monotonic() < end and not answer.done() and self.deaths() == seen:
+            time.sleep(0.01)
 
     def check_usable(self, answer):
         self.assertEqual(answer.status, 202, answer.body)
