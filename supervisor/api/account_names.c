@@ -81,6 +81,15 @@ static void sort(struct sp_accounts *accounts, size_t count)
 	}
 }
 
+/* Few files have as many as there may be, and the tables are kept for a while. */
+static void shrink(struct sp_account **table, size_t count)
+{
+	struct sp_account *smaller = realloc(*table, SP_MAX(count, (size_t)1) * sizeof(**table));
+
+	if (smaller)
+		*table = smaller;
+}
+
 int sp_accounts_parse(struct sp_accounts *accounts, const char *text, size_t len,
 		      struct sp_err *err)
 {
@@ -110,6 +119,8 @@ int sp_accounts_parse(struct sp_accounts *accounts, const char *text, size_t len
 		count++;
 	}
 	sort(accounts, count);
+	shrink(&accounts->by_id, accounts->id_count);
+	shrink(&accounts->by_name, accounts->name_count);
 	return 0;
 }
 

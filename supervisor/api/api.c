@@ -39,6 +39,7 @@ static void api_free(struct sp_api *api)
 		free(api->listeners[i].url_owned);
 	}
 	sp_os_table_free(api->os);
+	sp_account_cache_done(&api->accounts);
 	free(api);
 }
 
@@ -239,6 +240,7 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	sp_list_init(&api->flush);
 	sp_list_init(&api->files_running);
 	sp_list_init(&api->files_waiting);
+	sp_account_cache_init(&api->accounts);
 	status = sp_os_table_new(&api->os);
 	if (status < 0)
 		(void)sp_err_set(err, status, "make the table of sandboxes");

@@ -17,6 +17,7 @@
 
 #include "pool/base/buf.h"
 #include "pool/base/list.h"
+#include "supervisor/api/account_cache.h"
 #include "supervisor/api/api.h"
 #include "supervisor/api/guard.h"
 #include "supervisor/api/json_out.h"
@@ -88,6 +89,7 @@ struct sp_api {
 	struct sp_list files_running; /* calls that may have an operation in a sandbox, … */
 	struct sp_list files_waiting; /* … and those that wait until one of theirs is over */
 	bool files_granting;
+	struct sp_account_cache accounts;
 
 	bool closing;
 	uint32_t open_handles;

@@ -30,8 +30,7 @@
 #define SP_SHELL_PIECES_MAX   10u
 
 enum sp_execd_probe {
-	SP_PROBE_UNKNOWN,
-	SP_PROBE_NONE,
+	SP_PROBE_UNKNOWN, /* … or not yet */
 	SP_PROBE_NO_OVERLAY,
 	SP_PROBE_ALL,
 };
@@ -47,7 +46,7 @@ struct sp_execd {
 	size_t session_count; /* without isolated ones */
 	struct sp_list isolated;
 	size_t isolated_count;
-	enum sp_execd_probe isolation; /* what the sandbox can do */
+	enum sp_execd_probe isolation; /* what the sandbox has shown that it can */
 	struct sp_list contexts;
 	size_t context_count;
 	/* Of code that names a language and no context; "" before the first. */

@@ -17,6 +17,7 @@
 #include "supervisor/api/execd.h"
 
 #include "pool/base/clock.h"
+#include "supervisor/api/context_frame.h"
 #include "supervisor/api/execd_programs.h"
 
 #include <errno.h>
@@ -24,11 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FRAME_MAX     ((1u << 20) + 64u * 1024)
-#define FRAME_HEAD    5u
-#define FRAME_KINDS   "coerxd"
 #define INPUT_MAX     (SP_API_BODY_MAX + 4u)
-#define DATA_MAX      16u  /* representations of one result */
 #define TRACEBACK_MAX 256u /* lines */
 #define COMPLAINT_MAX 1024u
 
@@ -134,30 +131,13 @@ static struct sp_events *run_over(struct sp_context *context)
 	return events;
 }
 
-/* The strings of a frame, each with a NUL. */
-static size_t split(const struct sp_buf *text, const char **ret_parts, size_t max)
-{
-	const char *at = sp_buf_text(text);
-	const char *end = at + text->len;
-	size_t count = 0;
-
-	while (at < end && count < max) {
-		const char *nul = memchr(at, '\0', (size_t)(end - at));
-
-		if (!nul)
-			break;
-		ret_parts[count++] = at;
-		at = nul + 1;
-	}
-	return count;
-}
-
 static void finish_run(struct sp_context *context)
 {
 	int64_t time_ms = (sp_clock_boot_ns() - context->run_ns) / SP_NS_PER_MS;
 	struct sp_events *events = run_over(context);
 	const char *parts[TRACEBACK_MAX + 2];
-	size_t count = split(&context->failure.text, parts, SP_ARRAY_SIZE(parts));
+	size_t count = sp_context_strings(sp_buf_text(&context->failure.text),
+					  context->failure.text.len, parts, SP_ARRAY_SIZE(parts));
 	bool failed = context->failure.set;
 
 	context->failure.set = false;
@@ -197,35 +177,11 @@ static void begun(struct sp_context *context, const char *data, size_t len)
 		(void)sp_exec_signal(context->exec, SIGINT, NULL);
 }
 
-/* It becomes a key of ours. */
-static bool type_valid(const char *type)
-{
-	static const char legal[] = "abcdefghijklmnopqrstuvwxyz0123456789/+-.";
-
-	return type[0] != '\0' && type[strspn(type, legal)] == '\0';
-}
-
 static void show_result(struct sp_context *context, const char *data, size_t len)
 {
-	struct sp_event_datum items[DATA_MAX];
-	const char *end = data + len;
-	size_t count = 0;
+	struct sp_event_datum items[SP_CONTEXT_DATA_MAX];
+	size_t count = sp_context_data(data, len, items);
 
-	while (data < end && count < DATA_MAX) {
-		const char *type_end = memchr(data, '\0', (size_t)(end - data));
-		const char *text_end =
-			type_end ? memchr(type_end + 1, '\0', (size_t)(end - type_end - 1)) : NULL;
-
-		if (!text_end)
-			break;
-		if (type_valid(data))
-			items[count++] = (struct sp_event_datum){
-				.type = data,
-				.data = type_end + 1,
-				.len = (size_t)(text_end - type_end - 1),
-			};
-		data = text_end + 1;
-	}
 	if (count > 0)
 		sp_events_result(context->events, items, count);
 }
@@ -238,68 +194,56 @@ static void keep_failure(struct sp_context *context, const char *data, size_t le
 	(void)!sp_buf_append(&context->failure.text, data, len);
 }
 
-static void take_frame(struct sp_context *context, char kind, const char *data, size_t len)
+static void take_frame(struct sp_context *context, const struct sp_context_frame *frame)
 {
 	bool listening = context->state == CONTEXT_BUSY && context->events;
 
-	switch (kind) {
+	switch (frame->kind) {
 	case 'c':
 		if (context->state == CONTEXT_BUSY)
-			begun(context, data, len);
+			begun(context, frame->data, frame->len);
 		return;
 	case 'o':
 	case 'e':
-		if (listening && len > 0)
+		if (listening && frame->len > 0)
 			context->full =
-				!sp_events_output(context->events, kind == 'o' ? 1 : 2, data, len);
+				!sp_events_output(context->events, frame->kind == 'o' ? 1 : 2,
+						  frame->data, frame->len);
 		return;
 	case 'r':
 		if (listening)
-			show_result(context, data, len);
+			show_result(context, frame->data, frame->len);
 		return;
 	case 'x':
 		if (context->state == CONTEXT_BUSY)
-			keep_failure(context, data, len);
+			keep_failure(context, frame->data, frame->len);
 		return;
 	default:
-		sp_assert(kind == 'd');
+		sp_assert(frame->kind == 'd');
 		if (context->state == CONTEXT_BUSY)
 			finish_run(context);
 	}
 }
 
-static uint32_t frame_length(const char *head)
-{
-	uint32_t len = 0;
-
-	for (unsigned int i = 0; i < 4; i++)
-		len |= (uint32_t)(unsigned char)head[1 + i] << (8 * i);
-	return len;
-}
-
 static int take_frames(struct sp_context *context)
 {
 	const struct sp_buf *frames = &context->frames;
+	struct sp_context_frame frame;
 	size_t at = 0;
 	int status = 0;
 
-	while (status == 0 && !context->full && frames->len - at >= FRAME_HEAD) {
-		const char *head = frames->data + at;
-		size_t len = frame_length(head);
-
-		if (len > FRAME_MAX || !strchr(FRAME_KINDS, head[0]) || head[0] == '\0')
-			status = -EPROTO;
-		else if (frames->len - at - FRAME_HEAD < len)
+	while (!context->full) {
+		status = sp_context_frame_read(sp_buf_text(frames) + at, frames->len - at, &frame);
+		if (status <= 0)
 			break;
-		else
-			take_frame(context, head[0], head + FRAME_HEAD, len);
-		at += FRAME_HEAD + len;
+		take_frame(context, &frame);
+		at += frame.size;
 	}
-	if (status == 0)
+	if (status >= 0)
 		sp_buf_consume(&context->frames, at);
 	if (context->frames.len == 0)
 		sp_buf_done(&context->frames);
-	return status;
+	return SP_MIN(status, 0);
 }
 
 /* Something is wrong with it: it ends, and its run with it. */
@@ -468,8 +412,8 @@ int sp_context_new(struct sp_execd *execd, const char *cwd, struct sp_context **
 	context->input_window = SP_EXEC_STDIN_WINDOW;
 	sp_execd_id_new(context->id);
 	sp_buf_init(&context->input, INPUT_MAX);
-	sp_buf_init(&context->frames, FRAME_MAX + FRAME_HEAD + 128u * 1024);
-	sp_buf_init(&context->failure.text, FRAME_MAX);
+	sp_buf_init(&context->frames, SP_CONTEXT_FRAME_MAX + SP_CONTEXT_FRAME_HEAD + 128u * 1024);
+	sp_buf_init(&context->failure.text, SP_CONTEXT_FRAME_MAX);
 	sp_list_append(&execd->contexts, &context->link);
 	execd->context_count++;
 	status = start(context, cwd, err);

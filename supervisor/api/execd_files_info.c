@@ -110,7 +110,7 @@ static void info_start(struct sp_files_call *call)
 	else if (info->count == 0)
 		info_next(info);
 	else
-		sp_files_load_accounts(call, info_accounts);
+		sp_files_show_accounts(call, info_accounts);
 }
 
 static void no_memory(struct sp_request *request)
@@ -249,7 +249,6 @@ static void listing_accounts(struct sp_files_call *call)
 	struct sp_request *request = call->request;
 	struct sp_err err = {0};
 
-	sp_json_open(&call->out, NULL, '[');
 	if (sp_file_list(request->api->service, &request->caller, &call->place, listing->path,
 			 listing->depth, &list_events, listing, &call->op, &err) < 0)
 		sp_files_reply_error(call, &err);
@@ -279,7 +278,7 @@ static void search_start(struct sp_files_call *call)
 	if (read_pattern(listing, &err) < 0)
 		sp_files_reply_failure(call, &err);
 	else
-		sp_files_load_accounts(call, listing_accounts);
+		sp_files_show_accounts(call, listing_accounts);
 }
 
 /* ---- list ---- */
@@ -297,7 +296,7 @@ static void list_start(struct sp_files_call *call)
 		return;
 	}
 	listing->depth = (uint32_t)SP_MIN(depth, (int64_t)UINT32_MAX);
-	sp_files_load_accounts(call, listing_accounts);
+	sp_files_show_accounts(call, listing_accounts);
 }
 
 static void listing_begin(struct sp_request *request, bool search)
@@ -309,6 +308,7 @@ static void listing_begin(struct sp_request *request, bool search)
 		return;
 	}
 	sp_files_call_init(&listing->call, request, listing_release);
+	sp_json_open(&listing->call.out, NULL, '[');
 	listing->search = search;
 	listing->depth = UINT32_MAX;
 	sp_files_call_run(&listing->call, search ? search_start : list_start);

@@ -420,14 +420,10 @@ void sp_handle_isolated_run(struct sp_request *request)
 
 /* ---- capabilities ---- */
 
-static void reply_capabilities(struct sp_request *request, enum sp_execd_probe probe)
+/* message NULL: there is nothing to say. */
+static void reply_capabilities(struct sp_request *request, bool available, bool overlay,
+			       const char *message)
 {
-	static const char *const messages[] = {
-		[SP_PROBE_NONE] = "isolated sessions are not available in this sandbox",
-		[SP_PROBE_NO_OVERLAY] = "workspaces of mode overlay need a kernel of 6.6 or later",
-		[SP_PROBE_ALL] = NULL,
-	};
-	bool available = probe == SP_PROBE_ALL || probe == SP_PROBE_NO_OVERLAY;
 	struct sp_json_out out;
 	struct sp_buf body;
 
@@ -437,17 +433,37 @@ static void reply_capabilities(struct sp_request *request, enum sp_execd_probe p
 	sp_json_boolean(&out, "available", available);
 	sp_json_text(&out, "isolator", available ? "sandpool" : "");
 	sp_json_text(&out, "version", available ? SP_VERSION : "");
-	if (messages[probe])
-		sp_json_text(&out, "message", messages[probe]);
+	if (message)
+		sp_json_text(&out, "message", message);
 	sp_json_boolean(&out, "setpriv_available", available);
 	sp_json_boolean(&out, "userns_available", false);
 	sp_json_boolean(&out, "commit_supported", false);
-	sp_json_boolean(&out, "diff_supported", probe == SP_PROBE_ALL);
+	sp_json_boolean(&out, "diff_supported", overlay);
 	sp_json_close(&out, '}');
 	sp_reply_written(request, &out);
 }
 
-/* What the kernel says to a session as large as they come, and to one without overlay. */
+static void reply_available(struct sp_request *request, enum sp_execd_probe found)
+{
+	bool overlay = found == SP_PROBE_ALL;
+
+	reply_capabilities(request, true, overlay,
+			   overlay ? NULL
+				   : "workspaces of mode overlay need a kernel of 6.6 or later");
+}
+
+/* There are none, and the answer says why; or it cannot be told now, which is an error. */
+static void reply_unavailable(struct sp_request *request, const struct sp_err *err)
+{
+	if (err->code == SP_CODE_UNAVAILABLE || err->code == SP_CODE_UNSUPPORTED ||
+	    err->code == SP_CODE_INTERNAL)
+		reply_capabilities(request, false, false, err->message);
+	else
+		sp_reply_error(request, err);
+}
+
+/* What the kernel says to a session as large as they come, and to one without overlay. A refusal is
+ * not remembered: a reload, or less in the sandbox, may change it. */
 struct probe {
 	struct sp_execd *execd;
 	struct sp_request *request;
@@ -479,16 +495,20 @@ static void on_probed(void *arg, const struct sp_err *refused)
 
 	if (refused) {
 		probe->inside = NULL;
-		found = SP_PROBE_NONE;
+		err = *refused;
+	}
+	if (refused && overlay && refused->code == SP_CODE_UNSUPPORTED) {
 		probe->spec.mode = SP_ISOLATED_RO;
-		if (overlay && probe_start(probe, &err) == 0)
+		if (probe_start(probe, &err) == 0)
 			return;
 	}
-	/* A sandbox that is ending says nothing about the next one, which is not this one. */
-	if (!request->os->ended)
+	if (!refused && !request->os->ended)
 		probe->execd->isolation = found;
 	probe_free(probe);
-	reply_capabilities(request, found);
+	if (refused)
+		reply_unavailable(request, &err);
+	else
+		reply_available(request, found);
 }
 
 static void on_probe_ended(void *arg)
@@ -544,9 +564,9 @@ void sp_handle_isolated_capabilities(struct sp_request *request)
 	if (!execd)
 		return;
 	if (execd->isolation != SP_PROBE_UNKNOWN)
-		reply_capabilities(request, execd->isolation);
+		reply_available(request, execd->isolation);
 	else if (probe_new(request, execd, &err) < 0)
-		sp_reply_error(request, &err);
+		reply_unavailable(request, &err);
 }
 
 void sp_handle_isolated_unsupported(struct sp_request *request)

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const allowed_roots[] = {"/workspace", "/mnt", "/media", "/data"};
-
 /* ---- environment ---- */
 
 /* execd's own credentials, and where it reads its configuration: never passed on. */
@@ -331,8 +329,6 @@ int sp_isolated_wish_read(struct sp_isolated_wish *wish, const struct sp_os_sand
 		return sp_err_set(err, -ENOMEM, "read an isolated session");
 	wish->spec.uid = -1;
 	wish->spec.gid = -1;
-	wish->spec.allowed = allowed_roots;
-	wish->spec.allowed_count = SP_ARRAY_SIZE(allowed_roots);
 	return read_members(wish, os, err);
 }
 

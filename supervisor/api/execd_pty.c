@@ -75,7 +75,7 @@ static void session_free(struct sp_pty *pty)
 		sp_exec_cancel(exec);
 	while ((client = sp_pty_client_first(pty)))
 		sp_pty_client_fail(client, "SESSION_GONE", "the session was deleted");
-	sp_pty_ring_done(&pty->ring);
+	sp_tail_done(&pty->output);
 	sp_execd_place_done(&pty->place);
 	sp_os_unref(pty->os);
 	free(pty->command);
@@ -103,7 +103,7 @@ static void on_output(void *arg, int stream, const void *data, size_t len)
 {
 	struct sp_pty *pty = arg;
 
-	sp_pty_ring_write(&pty->ring, data, len);
+	sp_tail_append(&pty->output, data, len, SP_PTY_KEPT_MAX);
 	if (pty->holder)
 		sp_pty_client_output(pty->holder, stream, data, len);
 }
@@ -371,7 +371,7 @@ void sp_handle_pty_get(struct sp_request *request)
 	sp_json_open(&out, NULL, '{');
 	sp_json_text(&out, "session_id", pty->id);
 	sp_json_boolean(&out, "running", pty->exec != NULL);
-	sp_json_unsigned(&out, "output_offset", pty->ring.total);
+	sp_json_unsigned(&out, "output_offset", pty->output.end);
 	sp_json_close(&out, '}');
 	sp_reply_written(request, &out);
 }

@@ -13,10 +13,10 @@
 #define SP_API_EXECD_PTY_H
 
 #include "supervisor/api/execd.h"
-#include "supervisor/api/pty_ring.h"
 
 #define SP_PTY_SESSIONS_MAX 16u /* in one sandbox */
 #define SP_PTY_CLIENTS_MAX  8u  /* handshakes of one session that are under way, and its holder */
+#define SP_PTY_KEPT_MAX     (1u << 20) /* bytes of its output */
 #define SP_PTY_ROWS         24u
 #define SP_PTY_COLUMNS      80u
 
@@ -35,7 +35,7 @@ struct sp_pty {
 	bool pipe;            /* it has pipes, not a terminal */
 	bool paused;
 	size_t stdin_outstanding;
-	struct sp_pty_ring ring;
+	struct sp_tail output; /* the last SP_PTY_KEPT_MAX bytes of it */
 
 	struct sp_list clients; /* the holder, and those in their handshake */
 	size_t client_count;

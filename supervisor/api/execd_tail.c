@@ -17,15 +17,24 @@ void sp_tail_done(struct sp_tail *tail)
 	tail->start = tail->end;
 }
 
-/* The longest run of kept bytes from `offset` on. */
-static size_t run_at(const struct sp_tail *tail, uint64_t offset, const char **ret_data)
+uint64_t sp_tail_from(const struct sp_tail *tail, int64_t since)
+{
+	uint64_t wanted = since > 0 ? (uint64_t)since : 0;
+
+	return SP_MIN(SP_MAX(wanted, tail->start), tail->end);
+}
+
+const char *sp_tail_piece(const struct sp_tail *tail, uint64_t offset, size_t *ret_len)
 {
 	size_t at;
 
+	*ret_len = 0;
+	if (offset >= tail->end)
+		return NULL;
 	sp_assert(tail->capacity > 0); /* else nothing is kept */
 	at = (size_t)(offset % tail->capacity);
-	*ret_data = tail->data + at;
-	return (size_t)SP_MIN(tail->end - offset, (uint64_t)(tail->capacity - at));
+	*ret_len = (size_t)SP_MIN(tail->end - offset, (uint64_t)(tail->capacity - at));
+	return tail->data + at;
 }
 
 static void put(struct sp_tail *tail, const char *data, size_t len)
@@ -53,7 +62,8 @@ static void grow(struct sp_tail *tail, size_t len, size_t max)
 	uint64_t need = tail->end - tail->start + len;
 	size_t capacity = tail->capacity ? tail->capacity : FIRST_CAPACITY;
 	struct sp_tail grown = {.start = tail->start, .end = tail->start};
-	uint64_t offset = tail->start;
+	const char *piece;
+	size_t piece_len;
 
 	if (need <= tail->capacity || tail->capacity >= max)
 		return;
@@ -63,13 +73,8 @@ static void grow(struct sp_tail *tail, size_t len, size_t max)
 	grown.data = malloc(grown.capacity);
 	if (!grown.data)
 		return;
-	while (offset < tail->end) {
-		const char *data;
-		size_t run = run_at(tail, offset, &data);
-
-		put(&grown, data, run);
-		offset += run;
-	}
+	while ((piece = sp_tail_piece(tail, grown.end, &piece_len)))
+		put(&grown, piece, piece_len);
 	free(tail->data);
 	*tail = grown;
 }
@@ -87,15 +92,14 @@ void sp_tail_append(struct sp_tail *tail, const void *data, size_t len, size_t m
 
 int sp_tail_read(const struct sp_tail *tail, uint64_t offset, struct sp_buf *out)
 {
+	const char *piece;
+	size_t len;
 	int status = 0;
 
 	offset = SP_MAX(offset, tail->start);
-	while (status == 0 && offset < tail->end) {
-		const char *data;
-		size_t run = run_at(tail, offset, &data);
-
-		status = sp_buf_append(out, data, run);
-		offset += run;
+	while (status == 0 && (piece = sp_tail_piece(tail, offset, &len))) {
+		status = sp_buf_append(out, piece, len);
+		offset += len;
 	}
 	return status;
 }

@@ -7,6 +7,7 @@
  */
 #include "supervisor/api/files_call.h"
 
+#include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/api/file_path.h"
 #include "supervisor/api/json_body.h"
@@ -50,8 +51,7 @@ void sp_files_call_done(struct sp_files_call *call)
 	if (call->op)
 		sp_file_op_cancel(call->op);
 	sp_file_reader_free(call->reader);
-	sp_accounts_done(&call->users);
-	sp_accounts_done(&call->groups);
+	sp_account_set_unref(call->accounts);
 	sp_buf_done(&call->text);
 	sp_buf_done(&call->body);
 	call->api->plain_bytes -= call->charged;
@@ -323,7 +323,7 @@ static void accounts_loaded(struct sp_files_call *call)
 {
 	sp_file_reader_free(call->reader);
 	call->reader = NULL;
-	(void)sp_accounts_parse(call->loading, sp_buf_text(&call->text), call->text.len, NULL);
+	(void)sp_account_file_read(call->loading, sp_buf_text(&call->text), call->text.len);
 	sp_buf_clear(&call->text);
 	load_next(call);
 }
@@ -334,6 +334,8 @@ static void on_accounts_read(void *arg, const char *data, ssize_t result)
 	struct sp_files_call *call = arg;
 	size_t room = SP_ACCOUNTS_SIZE_MAX - call->text.len;
 
+	if (result < 0)
+		call->loading->steady = false;
 	if (result > 0 && sp_buf_append(&call->text, data, SP_MIN((size_t)result, room)) == 0 &&
 	    call->text.len < SP_ACCOUNTS_SIZE_MAX)
 		sp_file_reader_read(call->reader, call->text.len, SP_FILE_READER_SIZE);
@@ -346,30 +348,47 @@ static void on_accounts_open(void *arg, int fd, const struct sp_file_info *info,
 {
 	struct sp_files_call *call = arg;
 
-	SP_UNUSED(info);
 	call->op = NULL;
-	/* Whatever else is wrong with the sandbox, the operation itself will say. */
-	if (err || sp_file_reader_new(call->api, fd, on_accounts_read, call, &call->reader) < 0)
-		accounts_loaded(call);
+	if (err)
+		sp_account_file_missing(call->loading, err);
 	else
+		sp_account_file_opened(call->loading, info, call->opened_ms);
+	/* Whatever else is wrong with the sandbox, the operation itself will say. */
+	if (err) {
+		accounts_loaded(call);
+	} else if (sp_file_reader_new(call->api, fd, on_accounts_read, call, &call->reader) < 0) {
+		call->loading->steady = false;
+		accounts_loaded(call);
+	} else {
 		sp_file_reader_read(call->reader, 0, SP_FILE_READER_SIZE);
+	}
 }
 
 static void load_next(struct sp_files_call *call)
 {
 	struct sp_request *request = call->request;
+	struct sp_account_set *set = call->accounts;
 	const char *path;
 
-	if (call->loading == &call->groups) {
+	if (!set || call->loading == &set->groups) {
 		call->loading = NULL;
+		if (set)
+			sp_account_cache_put(&call->api->accounts, set);
 		call->accounts_ready(call);
 		return;
 	}
 	path = call->loading ? "/etc/group" : "/etc/passwd";
-	call->loading = call->loading ? &call->groups : &call->users;
+	call->loading = call->loading ? &set->groups : &set->users;
+	call->opened_ms = sp_clock_wall_ms();
 	if (sp_file_open(request->api->service, &request->caller, &call->place, path,
 			 on_accounts_open, call, &call->op, NULL) < 0)
 		accounts_loaded(call);
+}
+
+static void load_accounts(struct sp_files_call *call)
+{
+	call->accounts = sp_account_set_new(&call->place);
+	load_next(call);
 }
 
 void sp_files_load_accounts(struct sp_files_call *call, void (*ready)(struct sp_files_call *call))
@@ -379,7 +398,36 @@ void sp_files_load_accounts(struct sp_files_call *call, void (*ready)(struct sp_
 		return;
 	}
 	call->accounts_ready = ready;
-	load_next(call);
+	load_accounts(call);
+}
+
+/* What the helper of the call's own operation found, before it did anything. */
+static void on_accounts_seen(void *arg, const struct sp_file_info *users,
+			     const struct sp_file_info *groups)
+{
+	struct sp_files_call *call = arg;
+
+	call->place.accounts = NULL;
+	if (sp_account_set_is(call->accounts, users, groups))
+		return;
+	sp_file_op_cancel(call->op);
+	call->op = NULL;
+	sp_account_cache_drop(&call->api->accounts, call->accounts);
+	sp_account_set_unref(call->accounts);
+	load_accounts(call);
+}
+
+void sp_files_show_accounts(struct sp_files_call *call, void (*ready)(struct sp_files_call *call))
+{
+	call->accounts = sp_account_cache_find(&call->api->accounts, &call->place);
+	call->accounts_ready = ready;
+	if (!call->accounts) {
+		load_accounts(call);
+		return;
+	}
+	call->place.accounts = on_accounts_seen;
+	call->place.accounts_arg = call;
+	ready(call);
 }
 
 /* ---- FileInfo ---- */
@@ -427,10 +475,11 @@ static void write_time(struct sp_json_out *out, const char *key, int64_t time_ns
 	sp_json_text(out, key, text);
 }
 
+/* file NULL: nobody is known. */
 static void write_account(struct sp_json_out *out, const char *key,
-			  const struct sp_accounts *accounts, uint32_t id)
+			  const struct sp_account_file *file, uint32_t id)
 {
-	const char *name = sp_accounts_name(accounts, id);
+	const char *name = file ? sp_accounts_name(&file->names, id) : NULL;
 	char number[16];
 
 	(void)snprintf(number, sizeof(number), "%u", id);
@@ -457,6 +506,7 @@ static int charge(struct sp_files_call *call, struct sp_err *err)
 int sp_files_write_info(struct sp_files_call *call, const char *key, const char *path,
 			const struct sp_file_info *info, struct sp_err *err)
 {
+	const struct sp_account_set *accounts = call->accounts;
 	struct sp_json_out *out = &call->out;
 
 	sp_json_open(out, key, '{');
@@ -465,8 +515,8 @@ int sp_files_write_info(struct sp_files_call *call, const char *key, const char 
 	sp_json_unsigned(out, "size", SP_MIN(info->size, (uint64_t)INT64_MAX));
 	write_time(out, "modified_at", info->modified_ns);
 	write_time(out, "created_at", info->changed_ns);
-	write_account(out, "owner", &call->users, info->uid);
-	write_account(out, "group", &call->groups, info->gid);
+	write_account(out, "owner", accounts ? &accounts->users : NULL, info->uid);
+	write_account(out, "group", accounts ? &accounts->groups : NULL, info->gid);
 	sp_json_integer(out, "mode", octal_as_decimal(info->mode));
 	sp_json_close(out, '}');
 	return charge(call, err);
@@ -555,10 +605,12 @@ static int resolve_mode(int64_t decimal, uint32_t *ret_mode, struct sp_err *err)
 	return 0;
 }
 
-static int resolve_account(const struct sp_accounts *accounts, const char *what, const char *name,
+static int resolve_account(const struct sp_account_file *file, const char *what, const char *name,
 			   uint32_t *ret_id, struct sp_err *err)
 {
-	if (!name || !name[0] || sp_accounts_id(accounts, name, ret_id))
+	static const struct sp_accounts nobody;
+
+	if (!name || !name[0] || sp_accounts_id(file ? &file->names : &nobody, name, ret_id))
 		return 0;
 	return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -ENOENT, "unknown %s '%.*s'", what,
 			   (int)SP_ACCOUNT_NAME_MAX, name);
@@ -568,13 +620,16 @@ int sp_files_permission_resolve(const struct sp_files_call *call,
 				const struct sp_files_permission *permission,
 				struct sp_files_ids *ret_ids, struct sp_err *err)
 {
+	const struct sp_account_set *accounts = call->accounts;
 	struct sp_files_ids ids = {SP_FILE_KEEP, SP_FILE_KEEP, SP_FILE_KEEP};
 	int status = resolve_mode(permission->mode, &ids.mode, err);
 
 	if (status == 0)
-		status = resolve_account(&call->users, "owner", permission->owner, &ids.uid, err);
+		status = resolve_account(accounts ? &accounts->users : NULL, "owner",
+					 permission->owner, &ids.uid, err);
 	if (status == 0)
-		status = resolve_account(&call->groups, "group", permission->group, &ids.gid, err);
+		status = resolve_account(accounts ? &accounts->groups : NULL, "group",
+					 permission->group, &ids.gid, err);
 	if (status == 0)
 		*ret_ids = ids;
 	return status;

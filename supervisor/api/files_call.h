@@ -13,7 +13,6 @@
 #ifndef SP_API_FILES_CALL_H
 #define SP_API_FILES_CALL_H
 
-#include "supervisor/api/account_names.h"
 #include "supervisor/api/api_private.h"
 #include "supervisor/api/file_reader.h"
 #include "supervisor/daemon/files.h"
@@ -36,9 +35,9 @@ struct sp_files_call {
 	struct sp_list turn;                     /* in the api's running or waiting calls */
 	void (*on_turn)(struct sp_files_call *); /* NULL: it is not waiting */
 
-	struct sp_accounts users;
-	struct sp_accounts groups;
-	struct sp_accounts *loading; /* which of them */
+	struct sp_account_set *accounts; /* NULL: not known, or without memory for them */
+	struct sp_account_file *loading; /* which of them */
+	int64_t opened_ms;               /* wall clock */
 	struct sp_file_reader *reader;
 	struct sp_buf text;
 	void (*accounts_ready)(struct sp_files_call *call); /* NULL: not asked for yet */
@@ -76,6 +75,10 @@ int sp_files_path(const struct sp_request *request, const char *text, char *out,
 /* The parameter `path`; MISSING_QUERY of execd if there is none. 0, or negative and replied. */
 int sp_files_query_path(struct sp_files_call *call, char *out);
 
+/* For a call that only shows names: `ready` begins with a stat or a listing, whose helper also says
+ * whether names that are known already are still true. If they are not it is called once more, with
+ * the operation cancelled. */
+void sp_files_show_accounts(struct sp_files_call *call, void (*ready)(struct sp_files_call *call));
 /* Read the sandbox's account files, then call `ready`, which may be before this returns. A file
  * that cannot be read knows nobody. Once for a call: a second time nothing is read. */
 void sp_files_load_accounts(struct sp_files_call *call, void (*ready)(struct sp_files_call *call));

@@ -4,6 +4,10 @@
  *	body ─► pool ─► ACQUIRING ─granted─► claim, into the table ─► STARTING ─started─► 202
  *	                    └─refused─► error        (no entrypoint: 202 at once)  └failed─► 500
  *
+ * A sandbox that dies by itself in any of these states was a bad pick, which is not the client's
+ * business: another one is acquired, under another id, up to TRIES_MAX in the time that an acquire
+ * may wait.
+ *
  * The entrypoint is an exec like any other, whose output nobody wants; it has the environment of
  *the create and outlives the request, attached to its sandbox. A program that ends does not end the
  * sandbox: it is there for what its clients run in it. One that cannot be started ends it, and the
@@ -24,10 +28,16 @@
 
 #define PUBLIC_PREFIX "opensandbox.extensions."
 
+#define TRIES_MAX 8u
+
 struct create {
 	struct sp_request *request;
-	struct sp_os_sandbox *os;      /* referenced */
-	int64_t timeout_ms;            /* 0: no expiry */
+	struct sp_os_create body;
+	struct sp_os_sandbox *os; /* referenced; one for each try */
+	char pool[SP_POOL_NAME_MAX + 1];
+	int64_t ttl_ms;
+	int64_t until_ms; /* BOOTTIME; of all tries */
+	unsigned int tries;
 	struct sp_service_op *op;      /* ACQUIRING */
 	struct entrypoint *entrypoint; /* STARTING */
 };
@@ -92,20 +102,37 @@ static int keep(struct sp_os_sandbox *os, const struct sp_os_create *body)
 	return status;
 }
 
-static struct create *create_new(struct sp_request *request, const struct sp_os_create *body)
+static struct sp_os_sandbox *os_new(const struct sp_os_create *body)
+{
+	struct sp_os_sandbox *os = sp_os_sandbox_new();
+
+	if (os && keep(os, body) < 0) {
+		sp_os_unref(os);
+		return NULL;
+	}
+	return os;
+}
+
+/* Takes the body. */
+static struct create *create_new(struct sp_request *request, struct sp_os_create *body,
+				 const struct sp_pool_config *pool)
 {
 	struct create *create = calloc(1, sizeof(*create));
 
 	if (!create)
 		return NULL;
 	create->request = request;
-	create->timeout_ms = body->timeout_s * SP_MS_PER_S;
-	create->os = sp_os_sandbox_new();
-	if (!create->os || keep(create->os, body) < 0) {
-		sp_os_unref(create->os);
+	create->os = os_new(body);
+	if (!create->os) {
 		free(create);
 		return NULL;
 	}
+	create->body = *body;
+	*body = (struct sp_os_create){0};
+	memcpy(create->pool, pool->name, sizeof(create->pool));
+	create->ttl_ms = create->body.timeout_s > 0 ? create->body.timeout_s * SP_MS_PER_S
+						    : pool->max_lease_ms;
+	create->until_ms = sp_clock_boot_ms() + SP_API_DEFAULT_WAIT_MS;
 	return create;
 }
 
@@ -114,6 +141,7 @@ static void create_free(struct create *create)
 	if (create->entrypoint)
 		create->entrypoint->create = NULL;
 	sp_os_unref(create->os);
+	sp_os_create_done(&create->body);
 	free(create);
 }
 
@@ -129,12 +157,29 @@ static void succeed(struct create *create)
 	create_free(create);
 }
 
+static bool is_death(const struct sp_err *err)
+{
+	return err->code == SP_CODE_SANDBOX_DEAD || err->code == SP_CODE_LEASE_ENDED;
+}
+
+static bool try_again(struct create *create);
+
 /* Its sandbox, if there is one, ends with it. */
 static void fail(struct create *create, const struct sp_err *err)
 {
 	struct sp_request *request = create->request;
-	struct sp_os_sandbox *os = sp_os_ref(create->os);
+	struct sp_os_sandbox *os;
+	struct sp_err all_died = {0};
 
+	if (is_death(err)) {
+		if (try_again(create))
+			return;
+		(void)sp_err_code(&all_died, SP_CODE_POOL_ACQUIRE_FAILED, err->status,
+				  "%u sandboxes were taken and died before their use, the last: %s",
+				  create->tries, err->message);
+		err = &all_died;
+	}
+	os = sp_os_ref(create->os);
 	create_free(create);
 	if (os->id[0])
 		sp_os_release(request->api, os);
@@ -166,7 +211,7 @@ static void entrypoint_free(struct entrypoint *entrypoint)
 	free(entrypoint);
 }
 
-static void not_started(struct entrypoint *entrypoint, const char *why)
+static void not_started(struct entrypoint *entrypoint, bool died, const char *why)
 {
 	struct create *create = entrypoint->create;
 	struct sp_err err = {0};
@@ -174,7 +219,7 @@ static void not_started(struct entrypoint *entrypoint, const char *why)
 	entrypoint_free(entrypoint);
 	if (!create)
 		return;
-	(void)sp_err_code(&err, SP_CODE_EXEC_START_FAILED, -ENOEXEC,
+	(void)sp_err_code(&err, died ? SP_CODE_SANDBOX_DEAD : SP_CODE_EXEC_START_FAILED, -ENOEXEC,
 			  "the entrypoint could not be started: %s", why);
 	fail(create, &err);
 }
@@ -184,7 +229,8 @@ static void on_sandbox_ended(struct sp_os_attachment *attachment)
 	struct entrypoint *entrypoint = SP_CONTAINER_OF(attachment, struct entrypoint, attachment);
 
 	sp_exec_cancel(entrypoint->exec);
-	not_started(entrypoint, "the sandbox has ended");
+	not_started(entrypoint, entrypoint->create && entrypoint->create->os->died,
+		    "the sandbox has ended");
 }
 
 static void on_started(void *arg, const char *sandbox_id)
@@ -206,7 +252,7 @@ static void on_output(void *arg, int stream, const void *data, size_t len)
 
 static void on_ended(void *arg, const struct sp_exec_result *result)
 {
-	not_started(arg, result->message);
+	not_started(arg, result->reason == SP_EXEC_DIED, result->message);
 }
 
 static void on_stdin_credit(void *arg, uint32_t bytes)
@@ -292,7 +338,7 @@ static int begin(struct create *create, const struct sp_sandbox_info *granted, s
 	os->created_ms = info.now_ms;
 	os->transition_ms = info.now_ms;
 	os->lease_end_ms = info.sandbox->expires_ms;
-	if (create->timeout_ms > 0)
+	if (create->body.timeout_s > 0)
 		os->expires_ms = os->lease_end_ms;
 	return sp_os_table_add(api->os, os, err);
 }
@@ -317,31 +363,47 @@ static void on_acquired(void *arg, const struct sp_sandbox_info *info, const str
 		succeed(create);
 }
 
-static int acquire(struct create *create, const struct sp_config_pool *pool, struct sp_err *err)
+static int acquire(struct create *create, struct sp_err *err)
 {
 	struct sp_request *request = create->request;
 	const struct sp_service_acquire wish = {
-		.pool = pool->policy.name,
+		.pool = create->pool,
 		.policy = SP_ACQUIRE_CREATE,
-		.wait_ms = SP_API_DEFAULT_WAIT_MS,
-		.ttl_ms = create->timeout_ms > 0 ? create->timeout_ms : pool->policy.max_lease_ms,
+		.wait_ms = SP_MAX(create->until_ms - sp_clock_boot_ms(), INT64_C(1)),
+		.ttl_ms = create->ttl_ms,
 		.min_remaining_ms = -1,
 		.local = true,
 	};
-	int status = sp_service_acquire(request->api->service, &request->caller, &wish, on_acquired,
-					create, &create->op, err);
 
-	if (status < 0)
-		return status;
-	if (sp_request_suspend(request, on_cancel, create) < 0) {
-		/* It has been answered. */
-		sp_service_acquire_cancel(create->op);
-		create_free(create);
-	}
-	return 0;
+	create->tries++;
+	return sp_service_acquire(request->api->service, &request->caller, &wish, on_acquired,
+				  create, &create->op, err);
 }
 
-static void create_from(struct sp_request *request, const struct sp_os_create *body)
+/* Is another one under way? */
+static bool try_again(struct create *create)
+{
+	struct sp_os_sandbox *dead = create->os;
+	struct sp_os_sandbox *fresh;
+	struct sp_err refused = {0};
+
+	if (create->tries == TRIES_MAX || sp_clock_boot_ms() >= create->until_ms)
+		return false;
+	fresh = os_new(&create->body);
+	if (!fresh)
+		return false;
+	sp_log(SP_LOG_INFO, "sandbox died before its use, another one is taken",
+	       "pool=%s sandbox=%s try=%u", create->pool, dead->id, create->tries);
+	create->os = fresh;
+	if (dead->id[0])
+		sp_os_release(create->request->api, dead);
+	sp_os_unref(dead);
+	if (acquire(create, &refused) < 0)
+		fail(create, &refused);
+	return true;
+}
+
+static void create_from(struct sp_request *request, struct sp_os_create *body)
 {
 	struct sp_os_refusal refusal = {0};
 	const struct sp_config_pool *pool;
@@ -353,13 +415,17 @@ static void create_from(struct sp_request *request, const struct sp_os_create *b
 		sp_os_refuse(request, &refusal);
 		return;
 	}
-	create = create_new(request, body);
+	create = create_new(request, body, &pool->policy);
 	if (!create) {
 		(void)sp_err_set(&err, -ENOMEM, "create a sandbox");
 		sp_reply_error(request, &err);
-	} else if (acquire(create, pool, &err) < 0) {
+	} else if (acquire(create, &err) < 0) {
 		create_free(create);
 		sp_reply_error(request, &err);
+	} else if (sp_request_suspend(request, on_cancel, create) < 0) {
+		/* It has been answered. */
+		sp_service_acquire_cancel(create->op);
+		create_free(create);
 	}
 }
 

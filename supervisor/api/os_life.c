@@ -109,5 +109,6 @@ void sp_os_on_end(void *arg, const char *id, enum sp_end_reason reason)
 		return;
 	sp_log(SP_LOG_INFO, "sandbox ended", "uuid=%s sandbox=%s reason=%s", os->uuid, id,
 	       sp_end_reason_name(reason));
+	os->died = reason == SP_END_DIED || reason == SP_END_DISCARDED;
 	sp_os_end(os);
 }

@@ -47,6 +47,7 @@ struct sp_os_sandbox {
 	struct sp_list attachments;
 	unsigned int references;
 	bool ended;
+	bool died; /* … by itself: nobody had asked for it */
 
 	char uuid[SP_OS_UUID_LEN + 1];
 	char id[SP_SANDBOX_ID_LEN + 1]; /* ours */

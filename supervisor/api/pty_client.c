@@ -231,20 +231,20 @@ static void on_drained(struct sp_duplex *duplex)
 /* What was written before, in one message. */
 static void send_replay(struct sp_pty_client *client)
 {
-	const struct sp_pty_ring *ring = &client->pty->ring;
-	uint64_t offset = sp_pty_ring_from(ring, client->since);
+	const struct sp_tail *output = &client->pty->output;
+	uint64_t offset = sp_tail_from(output, client->since);
 	uint8_t header[SP_WS_HEADER_MAX + REPLAY_HEADER];
-	const uint8_t *piece;
+	const char *piece;
 	size_t len;
 
-	if (offset == ring->total)
+	if (offset == output->end)
 		return;
-	len = sp_ws_header_write(header, SP_WS_BINARY, REPLAY_HEADER + (ring->total - offset));
+	len = sp_ws_header_write(header, SP_WS_BINARY, REPLAY_HEADER + (output->end - offset));
 	header[len++] = FRAME_REPLAY;
 	for (int shift = 56; shift >= 0; shift -= 8)
 		header[len++] = (uint8_t)(offset >> shift);
 	sp_duplex_write(&client->duplex, header, len);
-	while ((piece = sp_pty_ring_piece(ring, offset, &len))) {
+	while ((piece = sp_tail_piece(output, offset, &len))) {
 		sp_duplex_write(&client->duplex, piece, len);
 		offset += len;
 	}

@@ -67,24 +67,37 @@ static void resolve_policy(struct sp_config_reader *reader, struct sp_pool_confi
 		sp_config_fault(reader, "%s", err.message);
 }
 
+/* Files are memory. */
+static void check_below_memory(struct sp_config_reader *reader, const struct sp_config_pool *pool,
+			       const char *key, uint64_t bytes)
+{
+	char text[DURATION_TEXT];
+	char memory[DURATION_TEXT];
+
+	if (sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, key) ||
+	    sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "memory") ||
+	    bytes < pool->memory_bytes)
+		return;
+	(void)sp_format_size(bytes, text, sizeof(text));
+	(void)sp_format_size(pool->memory_bytes, memory, sizeof(memory));
+	sp_config_enter(reader, "limits");
+	sp_config_fault_key(reader, key,
+			    "%s must be below limits.memory (%s): files count as memory", text,
+			    memory);
+	sp_config_leave(reader);
+}
+
 static void check_limits(struct sp_config_reader *reader, struct sp_config_pool *pool)
 {
-	char tmp[DURATION_TEXT];
-	char memory[DURATION_TEXT];
+	bool upper_follows = pool->upper_bytes == SP_SIZE_AUTO;
 
 	if (pool->tmp_bytes == SP_SIZE_AUTO)
 		pool->tmp_bytes = SP_MIN(TMP_MOST, pool->memory_bytes / 2);
-	if (sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "tmp") ||
-	    sp_config_key_bad(reader, SP_SCHEMA_POOL_LIMITS, "memory") ||
-	    pool->tmp_bytes < pool->memory_bytes)
-		return;
-	(void)sp_format_size(pool->tmp_bytes, tmp, sizeof(tmp));
-	(void)sp_format_size(pool->memory_bytes, memory, sizeof(memory));
-	sp_config_enter(reader, "limits");
-	sp_config_fault_key(reader, "tmp",
-			    "%s must be below limits.memory (%s): files count as memory", tmp,
-			    memory);
-	sp_config_leave(reader);
+	check_below_memory(reader, pool, "tmp", pool->tmp_bytes);
+	if (upper_follows)
+		pool->upper_bytes = pool->tmp_bytes; /* one mistake, one fault */
+	else
+		check_below_memory(reader, pool, "upper", pool->upper_bytes);
 }
 
 static bool parse_id(const char *text, uint32_t *ret_id)

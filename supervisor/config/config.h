@@ -22,6 +22,7 @@
 #define SP_CONFIG_IMAGES_MAX   64u
 #define SP_CONFIG_LAYERS_MAX   16u
 #define SP_CONFIG_MASKS_MAX    16u
+#define SP_CONFIG_WRITABLE_MAX 32u
 #define SP_CONFIG_API_KEYS_MAX 64u
 #define SP_CONFIG_API_KEY_MAX  256u
 #define SP_CONFIG_PEM_MAX      (64u << 10) /* bytes of a certificate chain, or of a key */
@@ -49,6 +50,8 @@ struct sp_config_pool {
 	uint64_t output_bytes;    /* per exec, stdout + stderr */
 	uint64_t file_size_bytes; /* 0 = unlimited (RLIMIT_FSIZE) */
 	uint64_t stack_bytes;
+	uint64_t upper_bytes;       /* of an isolated session: its upper and other private files */
+	uint64_t diff_bytes;        /* 0 = what its upper leaves */
 	int64_t default_timeout_ms; /* of an exec that names none; 0 = none */
 	char **layers;              /* read-only host directories shown at their own path */
 	size_t layer_count;
@@ -58,6 +61,8 @@ struct sp_config_pool {
 	size_t bind_root_count;
 	char **images;
 	size_t image_count;
+	char **allowed_writable; /* inside: what isolated sessions may bind or write */
+	size_t allowed_writable_count;
 	char *seccomp_profile;  /* path of an OCI JSON profile, NULL = built in */
 	char *seccomp_digest;   /* of its contents: a changed profile is another sandbox */
 	uint64_t spec_revision; /* orders specs among the hosts of a store */

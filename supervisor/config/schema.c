@@ -542,6 +542,16 @@ static const struct sp_schema_key pool_keys[] = {
 	 .fallback = "[]",
 	 .help = "Image names that this pool serves in the lifecycle API; `*` stands for any "
 		 "text."},
+	{.name = "allowed_writable",
+	 .type = SP_SCHEMA_STRINGS,
+	 POOL(allowed_writable),
+	 .count_offset = offsetof(struct sp_config_pool, allowed_writable_count),
+	 .list_max = SP_CONFIG_WRITABLE_MAX,
+	 .check = sp_check_below_root,
+	 .fallback = "[\"/workspace\", \"/mnt\", \"/media\", \"/data\"]",
+	 .help = "Directories inside a sandbox: `extra_writable` and the sources of binds of "
+		 "isolated sessions are these or below them, links followed. `[]`: there are none. "
+		 "A reload changes it for the sessions made after it."},
 	{.name = "seccomp_profile",
 	 .type = SP_SCHEMA_STRING,
 	 .flags = SP_SCHEMA_F_NULLABLE | SP_SCHEMA_F_SPEC,
@@ -634,6 +644,27 @@ static const struct sp_schema_key limit_keys[] = {
 	 .max = GIB,
 	 .fallback = "\"8MiB\"",
 	 .help = "Stack of a main thread."},
+	{.name = "upper",
+	 .type = SP_SCHEMA_SIZE,
+	 POOL(upper_bytes),
+	 .min = 64 * SP_KIB,
+	 .max = 16 * TIB,
+	 .minus_one = "auto",
+	 .meaning = "the same as `tmp`",
+	 .fallback = "\"auto\"",
+	 .help = "What one isolated session may change or keep for itself: the upper of its "
+		 "overlay, "
+		 "its `/tmp`, `/run` and `/dev/shm` together; below `memory`, which it counts "
+		 "against. A reload changes it for the sessions made after it."},
+	{.name = "diff",
+	 .type = SP_SCHEMA_SIZE,
+	 POOL(diff_bytes),
+	 .min = 64 * SP_KIB,
+	 .max = 16 * TIB,
+	 .zero = "as large as the upper leaves room for",
+	 .fallback = "\"0\"",
+	 .help = "The archive that the `diff` of an isolated session gives; 413 beyond. It is made "
+		 "beside the upper and counts as part of it until it is sent."},
 };
 
 _Static_assert(SP_ARRAY_SIZE(global_keys) <= 64 && SP_ARRAY_SIZE(pool_keys) <= 64 &&

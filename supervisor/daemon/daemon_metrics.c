@@ -211,6 +211,7 @@ static void collect_pool(struct daemon_pool *pool)
 	sp_metric_set(metrics->limits_degraded, &name, 0);
 	sp_metric_set(metrics->running_execs, &name, 0);
 	sp_metric_set(metrics->isolated_sessions, &name, 0);
+	sp_metric_set(metrics->upper_bytes, &name, 0);
 	sp_metric_set(metrics->hosts, &name, daemon_pool_hosts(pool));
 	sp_metric_set(metrics->spec_mismatch, &name, pool->spec_mismatch ? 1 : 0);
 }
@@ -231,8 +232,10 @@ static void collect(void *arg)
 			sp_metric_add(metrics->limits_degraded, &name, 1);
 		if (link->running_execs > 0)
 			sp_metric_add(metrics->running_execs, &name, link->running_execs);
-		if (link->isolated_count > 0)
-			sp_metric_add(metrics->isolated_sessions, &name, link->isolated_count);
+		if (link->isolated_count == 0)
+			continue;
+		sp_metric_add(metrics->isolated_sessions, &name, link->isolated_count);
+		sp_metric_add(metrics->upper_bytes, &name, (double)link->upper_bytes);
 	}
 	sp_metric_set(metrics->store_up, NULL,
 		      service->store && service->store->ops->up(service->store) ? 1 : 0);
@@ -398,6 +401,14 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err)
 		 2,
 		 seconds,
 		 count},
+		{&m->upper_bytes,
+		 SP_METRIC_GAUGE,
+		 "sandpool_upper_bytes",
+		 "Memory of what isolated sessions changed or keep for themselves.",
+		 {"pool"},
+		 1,
+		 NULL,
+		 0},
 		{&m->file_seconds,
 		 SP_METRIC_HISTOGRAM,
 		 "sandpool_file_operation_duration_seconds",

@@ -117,6 +117,9 @@ struct sandbox_link {
 	struct sp_list isolated; /* sp_isolated */
 	uint32_t isolated_count;
 	uint32_t last_isolated;
+	bool upper_asked;     /* USAGE without an answer yet */
+	uint64_t upper_round; /* … in which it was asked last */
+	uint64_t upper_bytes; /* what it said last */
 	uint32_t running_execs;
 	uint64_t execs_total;
 	uint32_t last_exec;
@@ -277,7 +280,7 @@ struct daemon_metrics {
 	struct sp_metric *sandboxes, *acquire_total, *acquire_seconds, *create_seconds;
 	struct sp_metric *create_failures, *ends, *kill_seconds, *exec_seconds, *handout_seconds;
 	struct sp_metric *idle_age_seconds, *store_up, *limits_degraded, *running_execs, *waiters;
-	struct sp_metric *isolated_sessions, *isolated_run_seconds;
+	struct sp_metric *isolated_sessions, *isolated_run_seconds, *upper_bytes;
 	struct sp_metric *file_seconds, *pool_degraded, *build_info, *store_command, *hosts,
 		*spec_mismatch;
 };
@@ -325,6 +328,8 @@ struct sp_service {
 	uint32_t live_streams; /* handles that close on their own */
 	struct daemon_metrics metrics;
 	struct cgroup_mounts mounts;
+	struct sp_timer upper_timer; /* upper_usage.c */
+	uint64_t upper_round;
 	struct reload *reload;
 
 	uv_signal_t signals[3];
@@ -467,6 +472,15 @@ bool isolated_is_open(const struct sandbox_link *link, uint32_t number);
 /* Records of init; false: it broke the protocol. */
 bool isolated_on_opened(struct sandbox_link *link, const struct sp_init_status *status);
 bool isolated_on_ended(struct sandbox_link *link, const struct sp_init_status *status);
+
+/* ---- upper_usage.c ---- */
+
+int upper_usage_init(struct sp_service *service); /* -ENOMEM */
+void upper_usage_done(struct sp_service *service);
+/* There is one session more: look at it now and then. */
+void upper_usage_watch(struct sp_service *service);
+/* Record of init; false: it broke the protocol. */
+bool upper_usage_on_used(struct sandbox_link *link, const struct sp_init_used *used);
 
 /* ---- service.c, tombs.c ---- */
 

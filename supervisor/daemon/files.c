@@ -204,6 +204,13 @@ static bool opens_file(const struct sp_file_op *op)
 	return op->kind == SP_INIT_FILE_OPEN || op->kind == SP_INIT_FILE_DIFF;
 }
 
+static bool diff_is_too_long(const struct sp_file_op *op)
+{
+	uint64_t limit = op->sandbox ? op->sandbox->pool->config->diff_bytes : 0;
+
+	return limit > 0 && op->info.size > limit;
+}
+
 /* The descriptor of an OPEN, DIFF or CONNECT that went well. */
 static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 {
@@ -220,6 +227,11 @@ static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 		status = files_socket_check(fds[0], op->port);
 	if (status < 0) {
 		violation(op);
+		return;
+	}
+	if (op->kind == SP_INIT_FILE_DIFF && diff_is_too_long(op)) {
+		file_op_fail(op, SP_CODE_PAYLOAD_TOO_LARGE, -EFBIG,
+			     "the archive is longer than limits.diff of the pool");
 		return;
 	}
 	op->result_fd = sp_take_fd(&fds[0]);
@@ -301,6 +313,21 @@ static void on_found(struct sp_file_op *op, const void *record, size_t len)
 		violation(op);
 }
 
+/* The owner may cancel in the call. */
+static void on_accounts(struct sp_file_op *op, const void *record, size_t len)
+{
+	void (*told)(void *, const struct sp_file_info *, const struct sp_file_info *) =
+		op->accounts;
+	struct sp_file_info users;
+	struct sp_file_info groups;
+
+	op->accounts = NULL;
+	if (!told || files_accounts_take(record, len, &users, &groups) < 0)
+		violation(op);
+	else
+		told(op->accounts_arg, &users, &groups);
+}
+
 static void on_record(struct sp_file_op *op, const void *record, size_t len, int *fds,
 		      size_t fd_count, bool lost)
 {
@@ -311,6 +338,8 @@ static void on_record(struct sp_file_op *op, const void *record, size_t len, int
 		on_result(op, record, len, fds, fd_count, lost);
 	else if (header.type == SP_INIT_FILE_FOUND && fd_count == 0)
 		on_found(op, record, len);
+	else if (header.type == SP_INIT_FILE_ACCOUNTS && fd_count == 0)
+		on_accounts(op, record, len);
 	else if (header.type != SP_INIT_FILE_PROGRESS || len != sizeof(header) || fd_count > 0)
 		violation(op);
 }
@@ -516,6 +545,11 @@ static int send_request(struct sp_file_op *op, const struct sp_init_file *record
 	return sandbox_send(op->sandbox, &message, len, &channel_fd, 1);
 }
 
+static bool wants_accounts(enum sp_init_file_kind kind, const struct sp_file_place *place)
+{
+	return place->accounts && (kind == SP_INIT_FILE_STAT || kind == SP_INIT_FILE_LIST);
+}
+
 int file_op_begin(struct sp_service *service, const struct sp_caller *caller,
 		  const struct sp_file_place *place, const struct file_wish *wish,
 		  struct sp_file_op **ret_op, struct sp_err *err)
@@ -543,6 +577,11 @@ int file_op_begin(struct sp_service *service, const struct sp_caller *caller,
 	}
 	sp_assert(op);
 	op->kind = wish->kind;
+	if (wants_accounts(op->kind, place)) {
+		record.flags |= SP_INIT_FILE_F_ACCOUNTS;
+		op->accounts = place->accounts;
+		op->accounts_arg = place->accounts_arg;
+	}
 	if (wish->path)
 		set_path(op, wish->path);
 	status = send_request(op, &record, wish->to, ends[1]);

@@ -53,6 +53,12 @@ struct sp_file_place {
 	uint32_t session;    /* isolated session inside it; 0 = the sandbox itself */
 	int64_t uid;         /* -1 = the pool's workload */
 	int64_t gid;
+	/* Of a stat or a listing: told before anything else what /etc/passwd and /etc/group are
+	 * there at that moment; inode 0: there is none. The owner may cancel in it. NULL: not
+	 * wanted. */
+	void (*accounts)(void *accounts_arg, const struct sp_file_info *users,
+			 const struct sp_file_info *groups);
+	void *accounts_arg;
 };
 
 struct sp_file_op;

@@ -50,6 +50,10 @@ struct sp_file_op {
 
 	union file_callbacks on;
 	void *arg;
+	/* NULL: not wanted, or told already */
+	void (*accounts)(void *accounts_arg, const struct sp_file_info *users,
+			 const struct sp_file_info *groups);
+	void *accounts_arg;
 
 	/* LIST */
 	uint32_t depth;

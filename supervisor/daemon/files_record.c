@@ -122,6 +122,21 @@ int files_result_check(const void *record, size_t len, bool info)
 	return info && result.status == 0 ? files_info_take(&result.info, &taken) : 0;
 }
 
+int files_accounts_take(const void *record, size_t len, struct sp_file_info *ret_users,
+			struct sp_file_info *ret_groups)
+{
+	struct sp_init_file_accounts accounts;
+
+	if (len != sizeof(accounts))
+		return -EBADMSG;
+	memcpy(&accounts, record, sizeof(accounts));
+	if (accounts.header.type != SP_INIT_FILE_ACCOUNTS || accounts.header.count != 0)
+		return -EBADMSG;
+	return files_info_take(&accounts.users, ret_users) < 0
+		       ? -EBADMSG
+		       : files_info_take(&accounts.groups, ret_groups);
+}
+
 int files_regular_check(int fd, struct sp_file_info *info)
 {
 	int flags = fcntl(fd, F_GETFL);

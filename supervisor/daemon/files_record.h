@@ -30,6 +30,9 @@ int files_entries_next(struct files_entries *entries, struct files_entry *ret);
 
 /* A RESULT. info: whether this kind has one when it went well. 0, -EBADMSG. */
 int files_result_check(const void *record, size_t len, bool info);
+/* An ACCOUNTS. 0, -EBADMSG. */
+int files_accounts_take(const void *record, size_t len, struct sp_file_info *ret_users,
+			struct sp_file_info *ret_groups);
 /* The inside's word for it; -EBADMSG: no numbers of any file. */
 int files_info_take(const struct sp_init_file_info *from, struct sp_file_info *ret);
 

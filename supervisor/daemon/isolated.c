@@ -35,8 +35,8 @@ struct sp_isolated {
 static void isolated_free(struct sp_isolated *isolated)
 {
 	sp_list_remove(&isolated->link);
-	if (isolated->sandbox)
-		isolated->sandbox->isolated_count--;
+	if (isolated->sandbox && --isolated->sandbox->isolated_count == 0)
+		isolated->sandbox->upper_bytes = 0;
 	sp_timer_done(&isolated->service->timers, &isolated->patience);
 	sp_deferred_cancel(&isolated->finish);
 	free(isolated);
@@ -140,12 +140,8 @@ static bool names_a_path(const char *stage)
 
 static enum sp_code code_of(const char *stage, int status)
 {
-	if (strcmp(stage, "not_allowed") == 0)
-		return SP_CODE_INVALID_ARGUMENT;
 	if (names_a_path(stage) && status != -ENOMEM && status != -EIO)
 		return SP_CODE_INVALID_ARGUMENT;
-	if (strcmp(stage, "supported") == 0)
-		return SP_CODE_UNAVAILABLE;
 	if (strcmp(stage, "overlay") == 0)
 		return SP_CODE_UNSUPPORTED;
 	return strcmp(stage, "sessions") == 0 ? SP_CODE_TOO_MANY : SP_CODE_INTERNAL;
@@ -161,6 +157,7 @@ bool isolated_on_opened(struct sandbox_link *link, const struct sp_init_status *
 	sp_timer_set(&link->service->timers, &isolated->patience, INT64_MAX);
 	if (status->status == 0) {
 		isolated->open = true;
+		upper_usage_watch(link->service);
 		if (isolated->abandoned)
 			send_close(isolated);
 		else
@@ -169,7 +166,12 @@ bool isolated_on_opened(struct sandbox_link *link, const struct sp_init_status *
 	}
 	if (strcmp(status->stage, "not_allowed") == 0)
 		(void)sp_err_code(&err, SP_CODE_INVALID_ARGUMENT, status->status,
-				  "a path is not below an allowed root");
+				  "a path is not below allowed_writable of pool '%s'",
+				  link->pool->config->policy.name);
+	else if (strcmp(status->stage, "supported") == 0)
+		(void)sp_err_code(&err, SP_CODE_UNAVAILABLE, status->status,
+				  "isolated sessions need more ids than the one that each "
+				  "sandbox of a rootless daemon without subordinate ids has");
 	else
 		(void)sp_err_code(&err, code_of(status->stage, status->status), status->status,
 				  "isolated session: %s: %s", status->stage,
@@ -270,6 +272,7 @@ static int build(struct message *message, const struct sandbox_link *link,
 		[SP_ISOLATED_RO] = SP_INIT_SESSION_RO,
 		[SP_ISOLATED_OVERLAY] = SP_INIT_SESSION_OVERLAY,
 	};
+	const struct sp_config_pool *pool = link->pool->config;
 	struct sp_init_session_open *head = &message->head;
 	int status;
 
@@ -277,7 +280,8 @@ static int build(struct message *message, const struct sandbox_link *link,
 	head->flags = (spec->private_tmp ? SP_SESSION_F_PRIVATE_TMP : 0) |
 		      (spec->own_network ? SP_SESSION_F_OWN_NETWORK : 0);
 	head->mode = modes[spec->mode];
-	head->allowed_count = (uint32_t)spec->allowed_count;
+	head->allowed_count = (uint32_t)pool->allowed_writable_count;
+	head->upper_bytes = pool->upper_bytes;
 	head->writable_count = (uint32_t)spec->writable_count;
 	head->bind_count = (uint32_t)spec->bind_count;
 	status = choose_id("uid", spec->uid, link->workload_uid, &head->uid, err);
@@ -286,7 +290,8 @@ static int build(struct message *message, const struct sandbox_link *link,
 	if (status == 0)
 		status = add_path(message, spec->workspace, err);
 	if (status == 0)
-		status = add_paths(message, spec->allowed, spec->allowed_count, err);
+		status = add_paths(message, (const char *const *)pool->allowed_writable,
+				   pool->allowed_writable_count, err);
 	if (status == 0)
 		status = add_paths(message, spec->writable, spec->writable_count, err);
 	return status < 0 ? status : add_binds(message, spec, err);
@@ -314,6 +319,23 @@ static int isolated_new(struct sandbox_link *link, const struct sp_isolated_even
 	return 0;
 }
 
+/* What can be said without asking its init. */
+static int check_possible(const struct sandbox_link *link, struct sp_err *err)
+{
+	if (!link->service->config->config->exec_enabled)
+		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EPERM,
+				   "exec_enabled is false in the configuration");
+	if (link->direct)
+		return sp_err_code(err, SP_CODE_UNAVAILABLE, -EOPNOTSUPP,
+				   "isolated sessions need namespaces, which pool '%s' does not "
+				   "have: its backend is direct",
+				   link->pool->config->policy.name);
+	if (link->isolated_count >= SP_ISOLATED_MAX)
+		return sp_err_code(err, SP_CODE_TOO_MANY, -ENOSPC,
+				   "the sandbox has %u isolated sessions already", SP_ISOLATED_MAX);
+	return 0;
+}
+
 int sp_isolated_open(struct sp_service *service, const struct sp_caller *caller, const char *id,
 		     const struct sp_isolated_spec *spec, const struct sp_isolated_events *events,
 		     void *arg, struct sp_isolated **ret_isolated, struct sp_err *err)
@@ -326,12 +348,11 @@ int sp_isolated_open(struct sp_service *service, const struct sp_caller *caller,
 	if (status == 0)
 		status = sandbox_enter(link, err);
 	if (status == 0)
+		status = check_possible(link, err);
+	if (status == 0)
 		status = build(&message, link, spec, err);
 	if (status < 0)
 		return status;
-	if (link->isolated_count >= SP_ISOLATED_MAX)
-		return sp_err_code(err, SP_CODE_TOO_MANY, -ENOSPC,
-				   "the sandbox has %u isolated sessions already", SP_ISOLATED_MAX);
 	status = isolated_new(link, events, arg, &isolated, err);
 	if (status < 0)
 		return status;

@@ -6,8 +6,8 @@
  * kernel's; this side knows the number and whether it lives.
  *
  * Rules as in service.h. Errors of `opened`: INVALID_ARGUMENT (a path that is not there, cannot be
- * used or is not below an allowed root), UNAVAILABLE (also: not in such a sandbox), UNSUPPORTED
- * (the kernel cannot do this), TOO_MANY, SANDBOX_DEAD, INTERNAL.
+ * used or is not below the pool's allowed_writable), UNAVAILABLE (also: not in such a sandbox),
+ * UNSUPPORTED (the kernel cannot do this), TOO_MANY, SANDBOX_DEAD, INTERNAL.
  */
 #ifndef SP_DAEMON_ISOLATED_H
 #define SP_DAEMON_ISOLATED_H
@@ -32,8 +32,6 @@ struct sp_isolated_spec {
 	bool own_network;
 	int64_t uid; /* whose permissions count; -1 = the pool's workload */
 	int64_t gid;
-	const char *const *allowed; /* roots of the two below */
-	size_t allowed_count;
 	const char *const *writable;
 	size_t writable_count;
 	const struct sp_isolated_bind *binds;

@@ -264,6 +264,7 @@ static const struct record_rule record_rules[] = {
 		SP_INIT_READY] = {"session_opened", sizeof(struct sp_init_status), 0},
 	[SP_INIT_SESSION_ENDED -
 		SP_INIT_READY] = {"session_ended", sizeof(struct sp_init_status), 0},
+	[SP_INIT_USED - SP_INIT_READY] = {"used", sizeof(struct sp_init_used), 0},
 };
 
 static bool dispatch(struct sandbox_link *link, uint32_t type, const void *record, int *fds,
@@ -286,6 +287,8 @@ static bool dispatch(struct sandbox_link *link, uint32_t type, const void *recor
 		return isolated_on_opened(link, record);
 	case SP_INIT_SESSION_ENDED:
 		return isolated_on_ended(link, record);
+	case SP_INIT_USED:
+		return upper_usage_on_used(link, record);
 	default:
 		return on_mounted(link, record);
 	}
@@ -304,6 +307,15 @@ static bool exited_valid(const struct sp_init_exited *exited)
 	       exited->max_rss_kib <= USAGE_MAX / SP_KIB;
 }
 
+static bool record_valid(uint32_t type, const void *record)
+{
+	const struct sp_init_used *used = record;
+
+	if (type == SP_INIT_EXITED)
+		return exited_valid(record);
+	return type == SP_INIT_USED ? used->bytes <= USAGE_MAX : status_valid(record);
+}
+
 static void on_record(void *arg, const void *record, size_t len, int *fds, size_t fd_count)
 {
 	struct sandbox_link *link = arg;
@@ -320,7 +332,7 @@ static void on_record(void *arg, const void *record, size_t len, int *fds, size_
 		sandbox_bad_record(link, rule->name);
 		return;
 	}
-	if (header->type == SP_INIT_EXITED ? !exited_valid(record) : !status_valid(record)) {
+	if (!record_valid(header->type, record)) {
 		sandbox_bad_record(link, rule->name);
 		return;
 	}

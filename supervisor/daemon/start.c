@@ -212,7 +212,8 @@ static int make_loop_parts(struct sp_service *service, struct sp_err *err)
 	service->open_handles++;
 	sp_deferred_init(&service->progress, stop_on_progress);
 	if (sp_timer_init(&service->timers, &service->watchdog, on_watchdog) < 0 ||
-	    sp_timer_init(&service->timers, &service->stop_timer, stop_on_timer) < 0)
+	    sp_timer_init(&service->timers, &service->stop_timer, stop_on_timer) < 0 ||
+	    upper_usage_init(service) < 0)
 		return sp_err_set(err, -ENOMEM, "timers");
 	return 0;
 }

@@ -155,6 +155,7 @@ void sp_daemon_close(struct sp_service *service, void (*on_closed)(void *arg), v
 	cluster_close(service);
 	sp_timer_done(&service->timers, &service->watchdog);
 	sp_timer_done(&service->timers, &service->stop_timer);
+	upper_usage_done(service);
 	sp_deferred_cancel(&service->progress);
 	for (size_t i = 0; i < SP_ARRAY_SIZE(service->signals); i++)
 		if (service->signals[i].data)

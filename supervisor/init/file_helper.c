@@ -11,6 +11,8 @@
  *  - With a one-uid map there is no second id: it runs as the workload does, in a user namespace of
  *    its own, not dumpable. A workload can then stop or kill it (it can do the same to its own
  *    programs), which ends the operation when sandpoold's patience or its timer does.
+ *  - Rootless with subordinate ids a sandbox has two, so it keeps init's: a workload can do nothing
+ *    to those either, and what they are good for goes with the capabilities.
  *  - DIRECT: as the workload as well; there is nothing else.
  *
  * Its time ends SP_INIT_FILE_STALL_S after the last progress: SIGALRM, the one signal not blocked.
@@ -174,10 +176,16 @@ static bool gives_away(const struct init *init, const struct sp_init_file *reque
 static int change_ids(const struct sp_init_file *request, uint64_t reserve)
 {
 	const uint64_t needed = CAP_BIT(CAP_SETUID) | reserve;
+	uint32_t id = INIT_FILE_ID;
 	int status = sp_sys_setgroups(0, NULL);
 
 	if (status == 0)
-		status = sp_sys_setresgid(INIT_FILE_ID, INIT_FILE_ID, INIT_FILE_ID);
+		status = sp_sys_setresgid(id, id, id);
+	/* Not mapped: there are two ids, init's and the workload's. */
+	if (status == -EINVAL) {
+		id = 0;
+		status = sp_sys_setresgid(id, id, id);
+	}
 	if (status < 0)
 		return status;
 	(void)RAW1(SYS_setfsgid, request->gid);
@@ -185,7 +193,7 @@ static int change_ids(const struct sp_init_file *request, uint64_t reserve)
 	if (status == 0 && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0)
 		status = -errno;
 	if (status == 0)
-		status = sp_sys_setresuid(INIT_FILE_ID, INIT_FILE_ID, INIT_FILE_ID);
+		status = sp_sys_setresuid(id, id, id);
 	if (status == 0)
 		status = sp_sys_capset(needed, needed, 0);
 	if (status < 0)
@@ -337,6 +345,8 @@ void init_file_helper(struct init *init, const struct sp_init_file *request, int
 	}
 	if (status == 0) {
 		job.stage = "path";
+		if ((request->flags & SP_INIT_FILE_F_ACCOUNTS) != 0)
+			file_tell_accounts();
 		status = serve_owner(&job, &info, &fd);
 	}
 	answer(&job, status, &info, fd);

@@ -110,6 +110,8 @@ void file_temporary_drop(struct file_job *job);
 /* ---- file_*.c: one function an operation; 0 or negative errno ---- */
 
 int file_stat(struct file_job *job, struct sp_init_file_info *ret);
+/* Says what the account files are. */
+void file_tell_accounts(void);
 int file_read(struct file_job *job, struct sp_init_file_info *ret, int *ret_fd);
 int file_list(struct file_job *job);
 int file_mkdir(struct file_job *job);

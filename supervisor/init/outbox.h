@@ -22,6 +22,7 @@ union init_answer {
 	struct sp_init_status status;
 	struct sp_init_exited exited;
 	struct sp_init_plain plain;
+	struct sp_init_used used;
 };
 
 struct init_outbox_entry {

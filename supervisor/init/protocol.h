@@ -34,6 +34,7 @@ enum sp_init_type {
 	SP_INIT_FILE,         /* fd: a socket; see "files and ports" */
 	SP_INIT_SESSION_OPEN, /* see "sessions" */
 	SP_INIT_SESSION_CLOSE,
+	SP_INIT_USAGE, /* how much memory holds what is private to sessions? */
 
 	/* init → sandpoold */
 	SP_INIT_READY = 64, /* confined and waiting */
@@ -48,6 +49,7 @@ enum sp_init_type {
 	SP_INIT_PONG,
 	SP_INIT_SESSION_OPENED, /* answer to SESSION_OPEN: 0 or negative errno, stage */
 	SP_INIT_SESSION_ENDED,  /* an open one is over, whoever ended it */
+	SP_INIT_USED,           /* answer to USAGE */
 };
 
 struct sp_init_header {
@@ -102,8 +104,13 @@ struct sp_init_deadline {
 	int64_t boot_ms; /* INT64_MAX = none */
 };
 
-struct sp_init_plain { /* KILL_EXEC, PING, PONG */
+struct sp_init_plain { /* KILL_EXEC, PING, PONG, SESSION_CLOSE, USAGE */
 	struct sp_init_header header;
+};
+
+struct sp_init_used {
+	struct sp_init_header header;
+	uint64_t bytes; /* of all open sessions together: uppers, and their /tmp, /run, /dev/shm */
 };
 
 struct sp_init_status { /* READY, FAILED, STARTED, START_FAILED, KILLED, MOUNTED, SESSION_* */
@@ -157,6 +164,7 @@ struct sp_init_session_open {
 	uint32_t bind_count;
 	uint32_t strings_length;
 	uint64_t read_only_binds; /* bit i: bind i */
+	uint64_t upper_bytes;     /* that what is private in it may hold; 0: as the pool's tmp */
 };
 
 /*
@@ -195,6 +203,7 @@ enum sp_init_file_kind {
 
 #define SP_INIT_FILE_F_RECURSIVE 0x01u /* REMOVE: a directory with all that is in it */
 #define SP_INIT_FILE_F_REPLACE   0x02u /* MOVE: what is at the second path may go */
+#define SP_INIT_FILE_F_ACCOUNTS  0x04u /* STAT, LIST: ACCOUNTS comes before anything else */
 
 struct sp_init_file {
 	struct sp_init_header header;
@@ -240,6 +249,7 @@ enum sp_init_file_record {
 	SP_INIT_FILE_PROGRESS = 64, /* nothing but "still at work" */
 	SP_INIT_FILE_FOUND,         /* count × entry */
 	SP_INIT_FILE_RESULT,
+	SP_INIT_FILE_ACCOUNTS,
 };
 
 struct sp_init_file_record_header {
@@ -253,6 +263,13 @@ struct sp_init_file_entry {
 	struct sp_init_file_info info;
 	uint32_t path_length;
 	uint32_t reserved;
+};
+
+/* What the account files are there; all zero: there is none, or none that can be looked at. */
+struct sp_init_file_accounts {
+	struct sp_init_file_record_header header;
+	struct sp_init_file_info users;
+	struct sp_init_file_info groups;
 };
 
 struct sp_init_file_result {

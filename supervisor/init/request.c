@@ -100,6 +100,8 @@ static uint32_t file_flags(uint32_t kind)
 {
 	if (kind == SP_INIT_FILE_REMOVE)
 		return SP_INIT_FILE_F_RECURSIVE;
+	if (kind == SP_INIT_FILE_STAT || kind == SP_INIT_FILE_LIST)
+		return SP_INIT_FILE_F_ACCOUNTS;
 	return kind == SP_INIT_FILE_MOVE ? SP_INIT_FILE_F_REPLACE : 0;
 }
 
@@ -195,6 +197,7 @@ int init_request_check(const void *record, size_t len, size_t fd_count)
 	case SP_INIT_KILL_EXEC:
 	case SP_INIT_PING:
 	case SP_INIT_SESSION_CLOSE:
+	case SP_INIT_USAGE:
 		valid = len == sizeof(struct sp_init_plain) && fd_count == 0;
 		break;
 	default:

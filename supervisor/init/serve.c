@@ -185,6 +185,9 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 	case SP_INIT_SESSION_CLOSE:
 		init_session_close(record.header.exec);
 		break;
+	case SP_INIT_USAGE:
+		init_session_usage(init, &record.header);
+		break;
 	case SP_INIT_READY:
 	case SP_INIT_FAILED:
 	case SP_INIT_STARTED:
@@ -195,6 +198,7 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 	case SP_INIT_PONG:
 	case SP_INIT_SESSION_OPENED:
 	case SP_INIT_SESSION_ENDED:
+	case SP_INIT_USED:
 		break; /* ours, not a request: init_request_check() refused it */
 	}
 }

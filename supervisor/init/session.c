@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@
 /* Two events a session: its end, and its report. */
 #define EVENTS_EACH  2u
 #define EVENT_REPORT 1u
+
+#define PATH_SPACE 32
 
 struct session {
 	struct sp_init_header about; /* of its SESSION_OPEN; exec is its number */
@@ -185,6 +188,34 @@ void init_session_open(struct init *init, const struct sp_init_session_open *req
 	if (status < 0)
 		init_outbox_status(&init->outbox, SP_INIT_SESSION_OPENED, &request->header, status,
 				   stage);
+}
+
+/* ---- usage ---- */
+
+/* What the tmpfs of a session holds; 0 when it is just ending. Nothing here waits: the way there is
+ * proc and the tmpfs itself. */
+static uint64_t used_bytes(const struct init *init, const struct session *session)
+{
+	struct statfs info = {0};
+	char path[PATH_SPACE];
+	SP_AUTO_CLOSE int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "%d/root" INIT_PRIVATE_PATH, session->pid);
+	fd = openat(init->proc_fd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || RAW2(SYS_fstatfs, fd, &info) < 0)
+		return 0;
+	return (uint64_t)(info.f_blocks - info.f_bfree) * (uint64_t)info.f_bsize;
+}
+
+void init_session_usage(struct init *init, const struct sp_init_header *about)
+{
+	struct sp_init_used answer = {.header = *about};
+
+	answer.header.type = SP_INIT_USED;
+	for (size_t i = 0; i < SP_INIT_SESSIONS_MAX; i++)
+		if (sessions[i].pid != 0 && sessions[i].open)
+			answer.bytes += used_bytes(init, &sessions[i]);
+	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer), -1);
 }
 
 /* ---- end ---- */

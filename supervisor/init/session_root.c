@@ -419,7 +419,9 @@ static int attach_tmpfs(struct builder *builder)
 		{"size", size}, {"nr_inodes", inodes}, {"mode", "0700"}};
 
 	stage(builder, "tmpfs");
-	(void)snprintf(size, sizeof(size), "%" PRIu64, pool->tmp_bytes);
+	(void)snprintf(size, sizeof(size), "%" PRIu64,
+		       builder->request->upper_bytes > 0 ? builder->request->upper_bytes
+							 : pool->tmp_bytes);
 	(void)snprintf(inodes, sizeof(inodes), "%" PRIu64, pool->tmp_inodes);
 	builder->tmpfs_fd = sp_mount_new("tmpfs", options, SP_ARRAY_SIZE(options), ATTRIBUTES);
 	if (builder->tmpfs_fd < 0)

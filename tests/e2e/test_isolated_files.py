@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -174,6 +175,58 @@ class Other(FilesCase):
         self.assertEqual(self.outside("stat -c '%a %u' /data/a/b; cat /data/a/b/file"),
                          "755 1000\nx\n")
         self.refused({"workspace": {"path": "/nowhere/x"}}, 400, "RUNTIME_ERROR")
+
+
+class Names(FilesCase):
+    """Whose a file is, by a session's own /etc/passwd, which is a file of the workload's here."""
+
+    rested = 2.5  # from then on names are kept
+
+    def setUp(self):
+        super().setUp()
+        self.outside("echo one:x:1000:1000:: > /data/passwd; echo in:x:1000: > /data/group; "
+                     "touch /workspace/file /workspace/other")
+        self.session = self.create(binds=[{"source": f"/data/{name}", "dest": f"/etc/{name}"}
+                                          for name in ("passwd", "group")])
+
+    def opens(self):
+        return self.daemon.metric_sum("sandpool_file_operation_duration_seconds_count",
+                                      operation="open")
+
+    def names(self):
+        """By a stat and by a listing, which must agree."""
+        info = self.info(self.session, "/workspace/file")
+        listed = self.good(self.session, "GET", "/directories/list?path=/workspace").json
+        found = {(item["owner"], item["group"]) for item in [info, *listed]}
+        self.assertEqual(len(found), 1, found)
+        return found.pop()
+
+    def test_names_are_read_once(self):
+        time.sleep(self.rested)
+        self.assertEqual(self.names(), ("one", "in"))
+        before = self.opens()
+        for _ in range(5):
+            self.assertEqual(self.names(), ("one", "in"))
+        self.assertEqual(self.opens(), before)
+        # Of every sandbox and session its own.
+        self.assertNotEqual(self.info(self.create(), "/workspace/file")["owner"], "one")
+
+    def test_a_change_is_seen_at_once(self):
+        time.sleep(self.rested)
+        self.assertEqual(self.names(), ("one", "in"))
+        # Of the same size, and with the same time of modification.
+        self.outside("touch -r /data/passwd /data/then; echo two:x:1000:1000:: > /data/passwd; "
+                     "touch -r /data/then /data/passwd")
+        self.assertEqual(self.names(), ("two", "in"))
+        self.outside("echo out:x:1000: > /data/group")
+        self.assertEqual(self.names(), ("two", "out"))
+        self.outside(": > /data/passwd")
+        self.assertEqual(self.names(), ("1000", "out"))
+
+    def test_no_change_is_missed_while_it_goes_on(self):
+        for i in range(10, 60):
+            self.outside(f"echo n{i}:x:1000:1000:: > /data/passwd")
+            self.assertEqual(self.names(), (f"n{i}", "in"))
 
 
 if __name__ == "__main__":

@@ -312,6 +312,22 @@ class Metrics(IsolatedCase):
         self.delete(session)
         t.wait_until(lambda: self.value("sandpool_isolated_sessions") == 0)
 
+    def test_I_G_what_is_private_is_measured(self):
+        name = "sandpool_upper_bytes"
+        self.assertEqual(self.value(name), 0)
+        session, other = self.create(mode="overlay"), self.create(mode="rw")
+        self.outside("head -c 9000000 /dev/zero > /tmp/not-private")
+        self.run_in(session, "head -c 8388608 /dev/zero > upper")
+        self.run_in(other, "head -c 4194304 /dev/zero > /tmp/own; "
+                           "head -c 9000000 /dev/zero > /workspace/not-private")
+        t.wait_until(lambda: self.value(name) >= 12 << 20, 60, "12 MiB are seen")
+        self.assertLess(self.value(name), 14 << 20)
+        self.delete(session)
+        t.wait_until(lambda: self.value(name) < 6 << 20, 60, "the overlay's are gone")
+        self.assertGreaterEqual(self.value(name), 4 << 20)
+        self.delete(other)
+        t.wait_until(lambda: self.value(name) == 0, what="nothing is left")
+
 
 class Runs(IsolatedCase):
     def wait_for_no_sleep(self, session):

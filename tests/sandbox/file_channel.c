@@ -123,6 +123,10 @@ void channel_reply(int channel_fd, struct file_reply *ret)
 		ret->records++;
 		if (count == 1)
 			ret->fd = fds[0];
+		if (result->header.type == SP_INIT_FILE_ACCOUNTS && ret->records == 1) {
+			MUST(len == sizeof(ret->accounts));
+			memcpy(&ret->accounts, record, sizeof(ret->accounts));
+		}
 		if (result->header.type == SP_INIT_FILE_FOUND)
 			take_entries(record, (size_t)len, ret);
 		if (result->header.type != SP_INIT_FILE_RESULT)

@@ -31,8 +31,9 @@ struct file_reply {
 	int status;
 	char stage[32];
 	struct sp_init_file_info info;
-	int fd;         /* -1: none came */
-	size_t entries; /* of all FOUND */
+	int fd;                                /* -1: none came */
+	struct sp_init_file_accounts accounts; /* type 0: it did not come first */
+	size_t entries;                        /* of all FOUND */
 	size_t records;
 	char paths[1 << 16]; /* the entries' paths, each with a line break behind it, as far as they
 			      * fit */

@@ -5,13 +5,12 @@
  * Of the pitfalls: B-178 (links_lead_nowhere_but_inside), B-182 (a_fifo_that_takes_turns_…), B-183
  * (what_is_no_data_is_not_opened), B-196 (stat_errors).
  */
-#include "tests/sandbox/file_channel.h"
+#include "tests/sandbox/files_setup.h"
 
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 #include "supervisor/init/request.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,33 +24,10 @@
 
 #define PROMPT_MS 100
 
-static struct harness harness;
-static struct harness_result result;
-static struct file_reply reply;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
-
 TestSuite(init_files, .init = set_up, .fini = tear_down);
 TestSuite(init_port, .init = set_up, .fini = tear_down);
 TestSuite(init_file_helper, .init = set_up, .fini = tear_down);
 TestSuite(init_file_record, .init = set_up, .fini = tear_down);
-
-static void shell(const char *script)
-{
-	harness_shell(&harness, script, &result);
-	cr_assert(result.started && result.value == 0, "'%s' said %s", script, result.output);
-}
 
 static int stat_of(const char *path)
 {
@@ -98,6 +74,44 @@ Test(init_files, stat_tells_what_is_there)
 	cr_assert(reply.info.type == SP_INIT_FILE_ELSE);
 	cr_assert(stat_of("/") == 0 && reply.info.type == SP_INIT_FILE_DIR);
 	cr_assert(reply.fd == -1);
+}
+
+static void with_accounts(uint32_t kind, const char *path)
+{
+	const struct file_ask ask = {.kind = kind,
+				     .path = path,
+				     .flags = SP_INIT_FILE_F_ACCOUNTS,
+				     .depth = kind == SP_INIT_FILE_LIST ? 1 : 0};
+
+	(void)channel_do(&harness, &ask, &reply);
+	cr_assert(reply.accounts.header.type == SP_INIT_FILE_ACCOUNTS);
+}
+
+static bool is_that(const struct sp_init_file_info *one, const struct sp_init_file_info *other)
+{
+	return memcmp(one, other, sizeof(*one)) == 0;
+}
+
+Test(init_files, what_the_account_files_are_comes_first_if_it_is_wanted)
+{
+	const struct sp_init_file_info none = {0}; /* this root has no /etc/group */
+	struct sp_init_file_info users;
+
+	cr_assert(stat_of("/etc/group") == -ENOENT);
+	cr_assert(stat_of("/etc/passwd") == 0);
+	cr_assert(reply.accounts.header.type == 0 && reply.records == 1, "not without being asked");
+	users = reply.info;
+	cr_assert(users.inode != 0);
+	with_accounts(SP_INIT_FILE_STAT, "/tmp");
+	cr_assert(reply.status == 0 && reply.records == 2);
+	cr_assert(is_that(&reply.accounts.users, &users));
+	cr_assert(is_that(&reply.accounts.groups, &none));
+	with_accounts(SP_INIT_FILE_STAT, "/none");
+	cr_assert(reply.status == -ENOENT && is_that(&reply.accounts.users, &users));
+	shell(": > /tmp/f");
+	with_accounts(SP_INIT_FILE_LIST, "/tmp");
+	cr_assert(reply.status == 0 && reply.entries == 1);
+	cr_assert(is_that(&reply.accounts.users, &users));
 }
 
 Test(init_files, stat_of_times_that_no_64_bits_hold)

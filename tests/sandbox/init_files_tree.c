@@ -4,11 +4,10 @@
  * Of the pitfalls: B-189 (across_mounts), B-192 (closed_directories, deeper_than_any_path), B-193
  * (odd_names_…), B-194 and B-195 (so_many_entries_…, root_must_be_a_directory_…), B-196.
  */
-#include "tests/sandbox/file_channel.h"
+#include "tests/sandbox/files_setup.h"
 
 #include "pool/base/fd.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,44 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct harness harness;
-static struct harness_result result;
-static struct file_reply reply;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
-
 TestSuite(init_file_list, .init = set_up, .fini = tear_down);
 TestSuite(init_file_remove, .init = set_up, .fini = tear_down);
 TestSuite(init_file_move, .init = set_up, .fini = tear_down);
-
-static void shell(const char *script)
-{
-	harness_shell(&harness, script, &result);
-	cr_assert(result.started && result.value == 0, "'%s' said %s", script, result.output);
-}
-
-static void python(const char *script)
-{
-	harness_python(&harness, script, &result);
-	cr_assert(result.started && result.value == 0, "%s", result.output);
-}
-
-static const char *said(const char *script)
-{
-	harness_shell(&harness, script, &result);
-	return result.output;
-}
 
 /* ---- list ---- */
 

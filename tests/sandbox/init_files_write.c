@@ -8,12 +8,11 @@
  * (given_up_…, killed_anywhere_…), B-199 (set_id_bits_…, init_file_record), B-202
  * (overwriting_uses_up_nothing).
  */
-#include "tests/sandbox/file_channel.h"
+#include "tests/sandbox/files_setup.h"
 
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,40 +25,11 @@
 
 #define MIB (1024u * 1024)
 
-static struct harness harness;
-static struct harness_result result;
-static struct file_reply reply;
 static char megabyte[MIB];
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
 
 TestSuite(init_file_write, .init = set_up, .fini = tear_down);
 TestSuite(init_file_change, .init = set_up, .fini = tear_down);
 TestSuite(init_file_mkdir, .init = set_up, .fini = tear_down);
-
-static void shell(const char *script)
-{
-	harness_shell(&harness, script, &result);
-	cr_assert(result.started && result.value == 0, "'%s' said %s", script, result.output);
-}
-
-/* What a script says. */
-static const char *said(const char *script)
-{
-	harness_shell(&harness, script, &result);
-	return result.output;
-}
 
 static int put(const char *path, const char *text)
 {

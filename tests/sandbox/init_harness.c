@@ -638,3 +638,16 @@ int64_t harness_ping(struct harness *harness)
 	harness_expect(harness, SP_INIT_PONG, &answer);
 	return sp_clock_boot_ms() - start_ms;
 }
+
+int harness_count_fds(const struct harness *harness)
+{
+	char command[64];
+	char text[16] = "";
+	FILE *list;
+
+	(void)snprintf(command, sizeof(command), "ls /proc/%d/fd | wc -l", harness->init);
+	list = popen(command, "r");
+	MUST(list && fgets(text, sizeof(text), list));
+	MUST(pclose(list) == 0);
+	return (int)strtol(text, NULL, 10);
+}

@@ -41,6 +41,7 @@ union harness_answer {
 	struct sp_init_status status;
 	struct sp_init_exited exited;
 	struct sp_init_plain plain;
+	struct sp_init_used used;
 };
 
 /* What became of one exec. */
@@ -108,6 +109,8 @@ int harness_clone(const char *path, bool read_only);
 void harness_signal(struct harness *harness, uint32_t exec, int signal);
 /* KILL_EXEC, PING. */
 void harness_plain(struct harness *harness, uint32_t type, uint32_t exec);
+/* What init has open, by number. */
+int harness_count_fds(const struct harness *harness);
 /* PING and PONG: returns the ms it took. */
 int64_t harness_ping(struct harness *harness);
 

@@ -163,14 +163,17 @@ Test(init_sessions, siblings_are_strangers)
 	cr_assert_str_eq(
 		shell_in(0, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 77'"), "1\n");
 	/* … so does the session itself … */
-	cr_assert_str_eq(shell_in(1, "cat /proc/[0-9]*/comm | grep -c sleep; cat /tmp/secret; "
-				     "cat /dev/shm/secret"),
-			 "1\nx\nx\n");
+	cr_assert_str_eq(
+		shell_in(1, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep; cat /tmp/secret; "
+			    "cat /dev/shm/secret"),
+		"1\nx\nx\n");
 	/* … and its sibling does not. */
-	cr_assert_str_eq(shell_in(2, "cat /proc/[0-9]*/comm | grep -c sleep; ls -A /tmp /dev/shm"),
-			 "0\n/dev/shm:\n\n/tmp:\n");
+	cr_assert_str_eq(
+		shell_in(2,
+			 "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep; ls -A /tmp /dev/shm"),
+		"0\n/dev/shm:\n\n/tmp:\n");
 	(void)shell_in(2, "kill -9 -1");
-	cr_assert_str_eq(shell_in(1, "cat /proc/[0-9]*/comm | grep -c sleep"), "1\n");
+	cr_assert_str_eq(shell_in(1, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep"), "1\n");
 	cr_assert_str_eq(shell_in(0, "ls -A /tmp /dev/shm"), "/dev/shm:\n\n/tmp:\n");
 }
 
@@ -282,7 +285,7 @@ Test(init_sessions, ends_with_all_that_is_in_it)
 				answer.header.exec == 1;
 	}
 	cr_assert(exited && ended);
-	cr_assert_str_eq(shell_in(0, "cat /proc/[0-9]*/comm | grep -c sleep"), "0\n");
+	cr_assert_str_eq(shell_in(0, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep"), "0\n");
 	(void)shell_in(1, "true");
 	cr_assert(!result.started);
 	cr_assert_eq(result.status, -ESRCH);
@@ -331,8 +334,65 @@ Test(init_sessions, kill_without_cgroup_of_a_run)
 	cr_assert_eq(answer.status.status, 0);
 	harness_expect(&harness, SP_INIT_EXITED, &answer);
 	cr_assert_eq(answer.header.exec, number);
-	cr_assert_str_eq(shell_in(1, "cat /proc/[0-9]*/comm | grep -c sleep"), "0\n");
-	cr_assert_str_eq(shell_in(2, "cat /proc/[0-9]*/comm | grep -c sleep"), "1\n");
+	cr_assert_str_eq(shell_in(1, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep"), "0\n");
+	cr_assert_str_eq(shell_in(2, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep"), "1\n");
+}
+
+static uint64_t used_bytes(void)
+{
+	union harness_answer answer;
+
+	harness_plain(&harness, SP_INIT_USAGE, 0);
+	harness_expect(&harness, SP_INIT_USED, &answer);
+	return answer.used.bytes;
+}
+
+Test(init_sessions, usage_is_what_is_private_to_them)
+{
+	const uint64_t slack = 256 * SP_KIB; /* directories, and whole pages */
+	union harness_answer answer;
+
+	cr_assert_eq(used_bytes(), 0);
+	cr_assert_eq(open_session(1, SP_INIT_SESSION_RW), 0);
+	cr_assert_eq(open_session(2, SP_INIT_SESSION_RW), 0);
+	cr_assert_leq(used_bytes(), slack);
+	/* The sandbox's own files, and a workspace that is shared with it, are not. */
+	(void)shell_in(0, "head -c 3000000 /dev/zero > /tmp/a");
+	(void)shell_in(1, "head -c 3000000 /dev/zero > /workspace/b");
+	cr_assert_leq(used_bytes(), slack);
+	(void)shell_in(1, "head -c 1048576 /dev/zero > /tmp/c");
+	(void)shell_in(2, "head -c 2097152 /dev/zero > /dev/shm/d");
+	cr_assert_geq(used_bytes(), 3 * SP_MIB);
+	cr_assert_leq(used_bytes(), 3 * SP_MIB + slack);
+	close_session(2);
+	harness_expect(&harness, SP_INIT_SESSION_ENDED, &answer);
+	cr_assert_geq(used_bytes(), SP_MIB);
+	cr_assert_leq(used_bytes(), SP_MIB + slack);
+	if (open_session(3, SP_INIT_SESSION_OVERLAY) == -EINVAL)
+		cr_skip("this kernel's tmpfs has no user xattrs");
+	(void)shell_in(3, "head -c 4194304 /dev/zero > /workspace/e");
+	cr_assert_geq(used_bytes(), 5 * SP_MIB);
+}
+
+Test(init_sessions, what_is_private_has_the_size_that_was_asked_for)
+{
+	static const char fill[] = "head -c %d /dev/zero > /tmp/x 2>/dev/null && echo fits; rm -f "
+				   "/tmp/x";
+	const int page = (int)sysconf(_SC_PAGESIZE);
+	struct open_message message = message_of(1, SP_INIT_SESSION_RW);
+	union harness_answer answer;
+	char script[128];
+
+	message.head.upper_bytes = SP_MIB;
+	send_open(&message);
+	harness_expect(&harness, SP_INIT_SESSION_OPENED, &answer);
+	cr_assert_eq(answer.status.status, 0);
+	(void)snprintf(script, sizeof(script), fill, (int)SP_MIB);
+	cr_assert_str_eq(shell_in(1, script), "fits\n");
+	(void)snprintf(script, sizeof(script), fill, (int)SP_MIB + page);
+	cr_assert_str_eq(shell_in(1, script), "");
+	cr_assert_eq(open_session(2, SP_INIT_SESSION_RW), 0);
+	cr_assert_str_eq(shell_in(2, script), "fits\n", "else the pool's");
 }
 
 Test(init_sessions, sources_and_targets)

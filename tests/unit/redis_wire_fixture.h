@@ -181,4 +181,16 @@ static inline void wire_on_reply(void *arg, enum sp_redis_outcome outcome, const
 		REDIS_WAIT(&(wire)->at, (ret)->calls == 1); \
 	} while (0)
 
+/* Patience that a test can wait for. */
+static inline void give_up_soon(struct sp_redis_options *options, const char *url)
+{
+	*options = (struct sp_redis_options){.url = url,
+					     .seed = 1,
+					     .connect_timeout_ms = 200,
+					     .command_timeout_ms = 200,
+					     .keepalive_ms = 300,
+					     .backoff_min_ms = 5,
+					     .backoff_max_ms = 50};
+}
+
 #endif

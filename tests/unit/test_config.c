@@ -43,6 +43,10 @@ Test(config, an_empty_object_has_all_defaults)
 		  pool->tmp_bytes == UINT64_C(256) << 20 && pool->tmp_inodes == 65536 &&
 		  pool->output_bytes == UINT64_C(64) << 20 && pool->file_size_bytes == 0 &&
 		  pool->stack_bytes == UINT64_C(8) << 20);
+	cr_assert(pool->upper_bytes == pool->tmp_bytes && pool->diff_bytes == 0);
+	cr_assert(pool->allowed_writable_count == 4);
+	cr_assert_str_eq(pool->allowed_writable[0], "/workspace");
+	cr_assert_str_eq(pool->allowed_writable[3], "/data");
 	cr_assert(pool->policy.spec_generation != 0);
 	sp_config_free(config);
 }
@@ -433,7 +437,8 @@ Test(config, each_number_is_accepted_at_its_bounds_and_refused_beyond)
 	/* bounded by another key as well; looked at on their own below */
 	static const char *const skipped[] = {"uid_base",       "acquire_min_remaining_ttl",
 					      "refresh_margin", "backoff_initial",
-					      "backoff_max",    "tmp"};
+					      "backoff_max",    "tmp",
+					      "upper"};
 
 	for (size_t i = 0; i < SP_SCHEMA_SCOPES; i++)
 		for (size_t j = 0; j < sp_schema_scopes[i].count; j++) {
@@ -543,6 +548,8 @@ Test(config, lists_up_to_their_limit)
 		   "masks: has 17 entries");
 	list_limit("{\"pools\":{\"p\":{\"allowed_binds\":[", "\"/b#\"", SP_TABLE_ROOTS_MAX, "]}}}",
 		   "allowed_binds: has 33 entries");
+	list_limit("{\"pools\":{\"p\":{\"allowed_writable\":[", "\"/w#\"", SP_CONFIG_WRITABLE_MAX,
+		   "]}}}", "allowed_writable: has 33 entries, at most 32");
 	list_limit("{\"api_keys\":[", "\"key-0123456789-#\"", SP_CONFIG_API_KEYS_MAX, "]}",
 		   "api_keys: has 65 entries");
 }
@@ -705,10 +712,47 @@ Test(config, stores)
 	fault_has("{\"redis\": \"x\"}", "redis: must be an object");
 }
 
+Test(config, what_isolated_sessions_may_write_is_replaced_not_added_to)
+{
+	struct sp_config *config = parse_pool("\"allowed_writable\": [\"/srv/in\"]");
+
+	cr_assert(config->pools[0].allowed_writable_count == 1);
+	cr_assert_str_eq(config->pools[0].allowed_writable[0], "/srv/in");
+	sp_config_free(config);
+	config = parse_pool("\"allowed_writable\": []");
+	cr_assert(config->pools[0].allowed_writable_count == 0);
+	sp_config_free(config);
+	pool_fault_has("\"allowed_writable\": [\"/\"]",
+		       "allowed_writable[0]: '/' must be a directory below '/'");
+	pool_fault_has("\"allowed_writable\": [\"/a/../b\"]", "must be an absolute path");
+	pool_fault_has("\"allowed_writable\": [\"/a\", \"/a\"]", "[1]: the same as entry 0");
+	pool_fault_has("\"allowed_writable\": \"/a\"", "must be a list");
+}
+
+Test(config, the_sizes_of_isolated_sessions)
+{
+	struct sp_config *config = parse_pool("\"limits\": {\"tmp\": \"1MiB\"}");
+
+	cr_assert(config->pools[0].upper_bytes == 1u << 20, "follows tmp");
+	sp_config_free(config);
+	config = parse_pool("\"limits\": {\"memory\": \"8MiB\", \"tmp\": \"1MiB\", "
+			    "\"upper\": \"8388607B\", \"diff\": \"64KiB\"}");
+	cr_assert(config->pools[0].upper_bytes == (8u << 20) - 1);
+	cr_assert(config->pools[0].diff_bytes == 64u << 10);
+	sp_config_free(config);
+	pool_fault_has("\"limits\": {\"memory\": \"8MiB\", \"tmp\": \"1MiB\", \"upper\": \"8MiB\"}",
+		       "limits.upper: 8MiB must be below limits.memory (8MiB)");
+	pool_fault_has("\"limits\": {\"upper\": \"65535B\"}", "limits.upper");
+	pool_fault_has("\"limits\": {\"diff\": \"65535B\"}", "limits.diff");
+	pool_fault_has("\"limits\": {\"upper\": \"0\"}", "limits.upper");
+}
+
 Test(config, the_digest_of_a_spec_counts_what_a_sandbox_is_made_of)
 {
-	static const char *const same[] = {"\"max_idle\": 3", "\"idle_timeout\": \"5h\"",
-					   "\"spec_revision\": 7", "\"images\": [\"x\"]"};
+	static const char *const same[] = {
+		"\"max_idle\": 3",          "\"idle_timeout\": \"5h\"",
+		"\"spec_revision\": 7",     "\"images\": [\"x\"]",
+		"\"allowed_writable\": []", "\"limits\": {\"upper\": \"1MiB\"}"};
 	struct sp_config *base = parse_pool("");
 	struct sp_config *other = parse_pool("\"limits\": {\"pids\": 300}");
 	char first[SP_CONFIG_DIGEST_LEN + 1];

@@ -336,3 +336,103 @@ Test(daemon_files_liar, a_channel_that_outlives_its_sandbox)
 	cr_assert(lie.fate.err.code == SP_CODE_SANDBOX_DEAD, "%s", lie.fate.err.message);
 	lie_end(&lie);
 }
+
+struct seen {
+	unsigned int times;
+	struct sp_file_info users;
+	struct sp_file_info groups;
+	struct fate *cancel; /* its operation */
+};
+
+static void on_seen(void *arg, const struct sp_file_info *users, const struct sp_file_info *groups)
+{
+	struct seen *seen = arg;
+
+	seen->times++;
+	seen->users = *users;
+	seen->groups = *groups;
+	if (seen->cancel)
+		sp_file_op_cancel(seen->cancel->op);
+}
+
+static void begin_seen(struct lie *lie, struct seen *seen)
+{
+	struct sp_file_place place = place_of(&lie->held);
+
+	memset(&lie->fate, 0, sizeof(lie->fate));
+	place.accounts = on_seen;
+	place.accounts_arg = seen;
+	cr_assert(sp_file_stat(lie->live.service, &lie->held.caller, &place, "/tmp", fate_on_stat,
+			       &lie->fate, &lie->fate.op, &lie->fate.err) == 0);
+}
+
+Test(daemon_files_liar, account_files_as_they_are)
+{
+	struct seen seen = {0};
+	struct lie lie = {.fd = -1};
+
+	LIE_START(&lie);
+	begin_seen(&lie, &seen);
+	LIVE_WAIT(&lie.live, lie.fate.done);
+	cr_assert(!lie.fate.failed && seen.times == 1);
+	cr_assert(seen.users.inode != 0 && seen.groups.inode != 0);
+	/* Whoever is told may have had enough. */
+	seen.cancel = &lie.fate;
+	begin_seen(&lie, &seen);
+	LIVE_WAIT(&lie.live, seen.times == 2);
+	cr_assert(!lie.fate.done);
+	cr_assert(lie.link->state == LINK_READY);
+	lie_end(&lie);
+}
+
+Test(daemon_files_liar, account_files_that_nobody_asked_for)
+{
+	const struct sp_init_file_accounts accounts = {.header.type = SP_INIT_FILE_ACCOUNTS};
+	struct lie lie;
+
+	LIE_START(&lie);
+	begin_stat(&lie);
+	say(&lie, &accounts, sizeof(accounts), NULL, 0);
+	expect_given_up(&lie);
+	lie_end(&lie);
+}
+
+Test(daemon_files_liar, account_files_told_twice)
+{
+	const struct sp_init_file_accounts accounts = {.header.type = SP_INIT_FILE_ACCOUNTS};
+	struct seen seen = {0};
+	struct lie lie;
+
+	LIE_START(&lie);
+	begin_seen(&lie, &seen);
+	lie.fd = impersonate(lie.fate.op);
+	say(&lie, &accounts, sizeof(accounts), NULL, 0);
+	say(&lie, &accounts, sizeof(accounts), NULL, 0);
+	expect_given_up(&lie);
+	cr_assert(seen.times == 1 && seen.users.inode == 0);
+	lie_end(&lie);
+}
+
+Test(daemon_files_liar, account_files_that_are_none)
+{
+	struct sp_init_file_accounts accounts[] = {
+		{.header.type = SP_INIT_FILE_ACCOUNTS, .header.count = 1},
+		{.header.type = SP_INIT_FILE_ACCOUNTS, .users.type = 4},
+		{.header.type = SP_INIT_FILE_ACCOUNTS, .groups.mode = 010000},
+		{.header.type = SP_INIT_FILE_ACCOUNTS},
+	};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(accounts); i++) {
+		size_t len = sizeof(accounts[i]) - (i == 3 ? 1 : 0);
+		struct seen seen = {0};
+		struct lie lie;
+
+		LIE_START(&lie);
+		begin_seen(&lie, &seen);
+		lie.fd = impersonate(lie.fate.op);
+		say(&lie, &accounts[i], len, NULL, 0);
+		expect_given_up(&lie);
+		cr_assert(seen.times == 0, "%zu", i);
+		lie_end(&lie);
+	}
+}

@@ -112,3 +112,62 @@ Test(execd_tail, without_room_it_only_counts)
 	sp_tail_done(&tail);
 	cr_assert_eq(tail.start, 10);
 }
+
+Test(execd_tail, is_found_from_any_offset_that_a_client_names)
+{
+	struct sp_tail tail = {0};
+
+	cr_assert(sp_tail_from(&tail, 0) == 0 && sp_tail_from(&tail, 7) == 0);
+	write_letters(&tail, 100, 64);
+	cr_assert(sp_tail_from(&tail, -1) == 36 && sp_tail_from(&tail, INT64_MIN) == 36);
+	cr_assert(sp_tail_from(&tail, 35) == 36 && sp_tail_from(&tail, 37) == 37);
+	cr_assert(sp_tail_from(&tail, 100) == 100 && sp_tail_from(&tail, INT64_MAX) == 100);
+	sp_tail_done(&tail);
+}
+
+/* Every byte from there on, in at most two pieces. */
+static void expect_pieces(const struct sp_tail *tail, uint64_t from)
+{
+	uint64_t at = from;
+	const char *piece;
+	size_t len;
+	int pieces = 0;
+
+	while ((piece = sp_tail_piece(tail, at, &len))) {
+		for (size_t i = 0; i < len; i++)
+			cr_assert_eq(piece[i], (char)('a' + (at + i) % 26), "offset %zu",
+				     (size_t)at + i);
+		at += len;
+		pieces++;
+	}
+	cr_assert(at == tail->end && len == 0 && pieces <= 2);
+}
+
+Test(execd_tail, lies_in_at_most_two_pieces_whatever_was_written)
+{
+	static const size_t sizes[] = {1,    4095, 4096, 4097,    0, 8191, MAX / 2 - 1, 8192, 7,
+				       8192, 8192, 8192, MAX / 2, 3, 1,    8192,        0,    4097};
+	struct sp_tail tail = {0};
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(sizes); i++) {
+		write_letters(&tail, sizes[i], MAX);
+		total += sizes[i];
+		cr_assert(tail.end == total && tail.capacity <= MAX);
+		cr_assert(tail.end - sp_tail_from(&tail, 0) == SP_MIN(total, (uint64_t)MAX),
+			  "after write %zu", i);
+		expect_pieces(&tail, sp_tail_from(&tail, 0));
+		expect_pieces(&tail, tail.end);
+	}
+	sp_tail_done(&tail);
+}
+
+Test(execd_tail, small_output_costs_small_memory)
+{
+	struct sp_tail tail = {0};
+
+	write_letters(&tail, 100, MAX);
+	cr_assert(tail.capacity == 4096);
+	sp_tail_done(&tail);
+	cr_assert(!tail.data && tail.capacity == 0);
+}

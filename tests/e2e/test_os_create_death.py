@@ -1,0 +1,147 @@
+"""A create whose warm sandbox dies before anything has run in it takes another one."""
+
+import concurrent.futures
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+
+from execd_case import ExecdCase  # noqa: E402
+import sandpool_test as t  # noqa: E402
+from sandpool_test import main  # noqa: E402
+
+WARM = 20
+TRIES = 8  # of os_create.c
+BODY = {"image": {"uri": "python:3.11"}, "entrypoint": ["tail", "-f", "/dev/null"],
+        "resourceLimits": {"cpu": "500m", "memory": "128Mi"}, "timeout": 300,
+        "metadata": {"kept": "yes"}, "env": {"KEPT": "too"}}
+
+
+def started(pid):
+    """Of processes, in the order of their birth."""
+    return int(t.read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[19] or 0)
+
+
+def quietly(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+class Deaths(ExecdCase):
+    pools = {"default": {"max_idle": WARM, "max_lease": "10m", "images": ["*"],
+                         "expiry_jitter_percent": 0,
+                         "limits": {"memory": "256MiB", "pids": 128, "tmp": "16MiB"}}}
+
+    def create(self):
+        answer = self.ask("POST", "/v1/sandboxes", BODY, timeout=60)
+        if answer.status == 202:
+            self.addCleanup(self.ask, "DELETE", f"/v1/sandboxes/{answer.json['id']}")
+        return answer
+
+    def deaths(self):
+        return self.daemon.log().count("sandbox died before its use")
+
+    def create_with_deaths(self, wanted):
+        """Every warm one stands still, so that the entrypoint of none can start; the oldest are
+        killed one after the other, which is also the order in which they are taken, until `wanted`
+        of those that were taken have died. The rest go on then."""
+        self.daemon.wait_settled(timeout=30)
+        inits = sorted(self.daemon.inits(), key=started)
+        self.addCleanup(lambda: [quietly(pid, signal.SIGKILL) for pid in inits])
+        for pid in inits:
+            os.kill(pid, signal.SIGSTOP)
+        before = self.deaths()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(self.create)
+            t.wait_until(self.leased, 20, "one is taken")
+            while inits and not answer.done() and self.deaths() - before < min(wanted, TRIES - 1):
+                self.kill_next(inits, answer)
+            if wanted == TRIES:
+                t.wait_until(self.leased, 20, "the last one is taken")
+                while inits and not answer.done():
+                    self.kill_next(inits, answer)
+            for pid in inits:
+                quietly(pid, signal.SIGCONT)
+            return answer.result(60), self.deaths() - before
+
+    def kill_next(self, inits, answer):
+        """And wait for what comes of it, in case that one was taken."""
+        seen = self.deaths()
+        quietly(inits.pop(0), signal.SIGKILL)
+        end = time.monotonic() + 1 * t.SLOW_FACTOR
+        while time.monotonic() < end and not answer.done() and self.deaths() == seen:
+            time.sleep(0.01)
+
+    def check_usable(self, answer):
+        self.assertEqual(answer.status, 202, answer.body)
+        uuid = answer.json["id"]
+        self.assertEqual(answer.json["metadata"], {"kept": "yes"})
+        endpoint = self.ask("GET", f"/v1/sandboxes/{uuid}/endpoints/44772").json
+        root = "/" + endpoint["endpoint"].partition("/")[2]
+        output = self.ask("POST", root + "/command", {"command": "echo $KEPT"},
+                          headers=endpoint["headers"])
+        self.assertIn(b'"text":"too"', output.body)
+        # Those that died are nobody's, and are not listed.
+        listed = self.ask("GET", "/v1/sandboxes").json["items"]
+        self.assertIn(uuid, [item["id"] for item in listed])
+        self.assertEqual(len(listed), len(self.leased()))
+
+    def test_one_death(self):
+        answer, deaths = self.create_with_deaths(1)
+        self.assertEqual(deaths, 1)
+        self.check_usable(answer)
+
+    def test_as_many_as_it_tries_but_one(self):
+        answer, deaths = self.create_with_deaths(TRIES - 1)
+        self.assertEqual(deaths, TRIES - 1)
+        self.check_usable(answer)
+
+    def test_all_that_it_tries(self):
+        answer, deaths = self.create_with_deaths(TRIES)
+        self.assertEqual(deaths, TRIES - 1, "the last one is no further try")
+        self.assertEqual(answer.status, 503, answer.body)
+        self.assertEqual(answer.json["code"], "SANDPOOL::POOL_ACQUIRE_FAILED")
+        self.assertIn(f"{TRIES} sandboxes", answer.json["message"])
+        self.assertEqual(self.leased(), set())
+
+    def test_a_program_that_cannot_be_started_is_no_death(self):
+        before = self.deaths()
+        answer = self.ask("POST", "/v1/sandboxes", {**BODY, "entrypoint": ["/none"]})
+        self.assertEqual((answer.status, answer.json["code"]),
+                         (500, "DOCKER::SANDBOX_START_FAILED"))
+        self.assertEqual(self.deaths(), before)
+
+    def test_creates_while_warm_ones_are_killed(self):
+        over = threading.Event()
+
+        def kill():
+            dice = random.Random(7)
+            while not over.is_set():
+                leased_before = self.leased()
+                idle = self.daemon.inits()
+                if idle and not leased_before:
+                    quietly(dice.choice(idle), signal.SIGKILL)
+                time.sleep(0.002)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            for _ in range(40):
+                answer = self.create()
+                self.assertEqual(answer.status, 202, answer.body)
+                self.ask("DELETE", f"/v1/sandboxes/{answer.json['id']}")
+                t.wait_until(lambda: not self.leased(), what="it is released")
+        finally:
+            over.set()
+            killer.join()
+
+
+del ExecdCase
+if __name__ == "__main__":
+    main()
