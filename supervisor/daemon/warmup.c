@@ -337,8 +337,7 @@ static void tell_deadline(const struct warmup *warmup)
 	const struct sp_init_deadline record = {
 		.header.type = SP_INIT_DEADLINE,
 		.boot_ms = link->sandbox->created_ms +
-			   sp_pool_config(link->pool->policy)->create_timeout_ms +
-			   SP_KILL_PATIENCE_MS,
+			   sp_pool_config(link->pool->policy)->create_timeout_ms,
 	};
 
 	(void)sandbox_send(link, &record, sizeof(record), NULL, 0);

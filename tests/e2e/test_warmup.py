@@ -202,6 +202,25 @@ class Warming(HookCase):
         os.kill(self.daemon.pid, signal.SIGKILL)
         wait_until(lambda: not self.daemon.processes(), what="the end of everything")
 
+    def test_a_daemon_that_stands_still_does_not_keep_it(self):
+        daemon = self.daemon
+        daemon.write_config({"pools": {"default": {
+            "readiness": None, "create_timeout": "2s", "warmup": {"command": ["tail", "-f", "/dev/null"],
+                                               "timeout": "2s"}}}})
+        self.assertEqual(daemon.request("POST", "/v1/reload").status, 204)
+
+        def warming():
+            names = [name for _pid, name, _state in t.descendants_of(daemon.process.pid)]
+            return names.count("tail") == len(daemon.inits()) == 2
+        wait_until(warming, what="two that are being warmed up", interval=0.002)
+        os.kill(daemon.pid, signal.SIGSTOP)
+        try:
+            # init's own deadline: that of the creation plus 5 s.
+            wait_until(lambda: not daemon.inits(), timeout=20, what="the end of every PID 1")
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
+        daemon.stop()
+
     def test_a_drain_ends_it(self):
         self.daemon.call("POST", "/v1/pools/default/drain", {})
         wait_until(lambda: not self.daemon.inits(), what="no sandbox")
@@ -475,6 +494,18 @@ class Others(HookCase):
     def test_direct_processes(self):
         self.warm(allow_direct=True, pools={"default": {
             "backend": "direct", "direct_user": "nobody"}})
+
+    def test_direct_attempt_that_hangs_beside_what_was_left_running(self):
+        """Nobody can tell whose a process is there: the creation fails, and nothing stays."""
+        with Daemon({"allow_direct": True, "pools": {"default": {
+                "backend": "direct", "direct_user": "nobody", "max_idle": 1,
+                "warmup": {"command": sh("(setsid sleep 998 >/dev/null 2>&1 &)")},
+                "readiness": {"command": ["sleep", "999"], "attempt_timeout": "200ms"},
+        }}}, wait_ready=False) as daemon:
+            wait_until(lambda: os.path.exists(daemon.socket_path), what="the socket")
+            wait_until(lambda: daemon.metric_sum("sandpool_create_failures_total",
+                                                 stage="readiness"), what="a failure")
+            self.assertIn("could not be killed alone", daemon.pool()["last_error"])
 
     def test_rootless_with_one_id(self):
         self.warm(RootlessDaemon)
