@@ -236,6 +236,54 @@ static void check_layers(struct sp_config_reader *reader, const struct sp_config
 	sp_config_leave(reader);
 }
 
+/* ---- hooks ---- */
+
+int64_t sp_config_hooks_ms(const struct sp_config_pool *pool)
+{
+	int64_t ms = 0;
+
+	if (pool->warmup.command_count > 0)
+		ms += pool->warmup.timeout_ms;
+	/* One attempt may run when the time is over, and then comes the last one. */
+	if (pool->readiness.command_count > 0)
+		ms += pool->readiness.timeout_ms + 2 * pool->readiness.attempt_timeout_ms;
+	return ms;
+}
+
+static void check_command(struct sp_config_reader *reader, const char *section,
+			  char *const *command, size_t count)
+{
+	if (count == 0 || command[0][0] != '\0')
+		return;
+	sp_config_enter(reader, section);
+	sp_config_enter(reader, "command");
+	sp_config_enter_index(reader, 0);
+	sp_config_fault(reader, "must name a program");
+	sp_config_leave(reader);
+	sp_config_leave(reader);
+	sp_config_leave(reader);
+}
+
+static void check_hooks(struct sp_config_reader *reader, const struct sp_config_pool *pool)
+{
+	int64_t hooks_ms = sp_config_hooks_ms(pool);
+	char hooks[DURATION_TEXT];
+	char create[DURATION_TEXT];
+
+	check_command(reader, "warmup", pool->warmup.command, pool->warmup.command_count);
+	check_command(reader, "readiness", pool->readiness.command, pool->readiness.command_count);
+	if (pool_bad(reader, "warmup") || pool_bad(reader, "readiness") ||
+	    pool_bad(reader, "create_timeout") || hooks_ms == 0 ||
+	    pool->policy.create_timeout_ms + hooks_ms <= SP_CONFIG_CREATION_MAX_MS)
+		return;
+	(void)sp_format_duration(hooks_ms, hooks, sizeof(hooks));
+	(void)sp_format_duration(pool->policy.create_timeout_ms, create, sizeof(create));
+	sp_config_fault_key(reader, "create_timeout",
+			    "%s and what warmup and readiness may take (%s) must not be above 1h "
+			    "together",
+			    create, hooks);
+}
+
 /* The contents decide what a sandbox is; the resolved configuration carries their digest. */
 static void check_profile(struct sp_config_reader *reader, struct sp_config_pool *pool)
 {
@@ -277,6 +325,7 @@ void sp_config_check_pool(struct sp_config_reader *reader, struct sp_config_pool
 	check_backend(reader, pool);
 	check_network(reader, pool);
 	check_layers(reader, pool);
+	check_hooks(reader, pool);
 	check_profile(reader, pool);
 	resolve_policy(reader, &pool->policy, faults_before);
 }

@@ -15,22 +15,41 @@
 #include "pool/pool.h"
 #include "supervisor/launcher/table.h"
 
-#define SP_CONFIG_FILE_MAX     (4u << 20) /* bytes of one file */
-#define SP_CONFIG_DROPINS_MAX  64u
-#define SP_CONFIG_FAULTS_MAX   200u
-#define SP_CONFIG_LISTEN_MAX   16u
-#define SP_CONFIG_IMAGES_MAX   64u
-#define SP_CONFIG_LAYERS_MAX   16u
-#define SP_CONFIG_MASKS_MAX    16u
-#define SP_CONFIG_WRITABLE_MAX 32u
-#define SP_CONFIG_API_KEYS_MAX 64u
-#define SP_CONFIG_API_KEY_MAX  256u
-#define SP_CONFIG_PEM_MAX      (64u << 10) /* bytes of a certificate chain, or of a key */
+#define SP_CONFIG_FILE_MAX        (4u << 20) /* bytes of one file */
+#define SP_CONFIG_DROPINS_MAX     64u
+#define SP_CONFIG_FAULTS_MAX      200u
+#define SP_CONFIG_LISTEN_MAX      16u
+#define SP_CONFIG_IMAGES_MAX      64u
+#define SP_CONFIG_LAYERS_MAX      16u
+#define SP_CONFIG_MASKS_MAX       16u
+#define SP_CONFIG_WRITABLE_MAX    32u
+#define SP_CONFIG_API_KEYS_MAX    64u
+#define SP_CONFIG_API_KEY_MAX     256u
+#define SP_CONFIG_PEM_MAX         (64u << 10) /* bytes of a certificate chain, or of a key */
+#define SP_CONFIG_COMMAND_MAX     32u         /* program and arguments of a hook */
+#define SP_CONFIG_ARGUMENT_MAX    (16u << 10) /* bytes of one of them */
+#define SP_CONFIG_CREATION_MAX_MS (3600 * SP_MS_PER_S) /* the policy's longest create_timeout */
 
 struct sp_config_bind_root {
 	char *path;
 	bool read_only;
 	bool recursive;
+};
+
+/* What runs in a new sandbox before it is idle. No command: nothing does. */
+struct sp_config_warmup {
+	char **command;
+	size_t command_count;
+	int64_t timeout_ms;
+};
+
+/* What must succeed in it then. */
+struct sp_config_readiness {
+	char **command;
+	size_t command_count;
+	int64_t interval_ms;
+	int64_t timeout_ms; /* no attempt begins later, but for the last one; 0 = one attempt */
+	int64_t attempt_timeout_ms;
 };
 
 struct sp_config_pool {
@@ -66,6 +85,8 @@ struct sp_config_pool {
 	char *seccomp_profile;  /* path of an OCI JSON profile, NULL = built in */
 	char *seccomp_digest;   /* of its contents: a changed profile is another sandbox */
 	uint64_t spec_revision; /* orders specs among the hosts of a store */
+	struct sp_config_warmup warmup;
+	struct sp_config_readiness readiness;
 };
 
 /* How to reach a Redis store; strings are NULL where nothing is set. Files are absolute paths or
@@ -149,6 +170,9 @@ int sp_config_dump(const struct sp_config *config, bool with_secrets, struct sp_
 		   struct sp_err *err);
 /* The reference page (Markdown), from the schema table. */
 int sp_config_reference(struct sp_buf *out);
+
+/* How long the hooks of a pool may take at most, beside the making of the sandbox. */
+int64_t sp_config_hooks_ms(const struct sp_config_pool *pool);
 
 /* Digest of what a sandbox of this pool is made of (not sizes, not timers), folded to 64 bits,
  * never 0. */

@@ -145,6 +145,14 @@ static int pool_init(struct sp_config_pool *pool, const char *name)
 	return sp_config_set_defaults(&sp_schema_scopes[SP_SCHEMA_POOL], pool);
 }
 
+/* A section that a pool does not have keeps no marks of the pool before. */
+static void sections_good(struct sp_config_reader *reader)
+{
+	reader->bad[SP_SCHEMA_POOL_LIMITS] = 0;
+	reader->bad[SP_SCHEMA_POOL_WARMUP] = 0;
+	reader->bad[SP_SCHEMA_POOL_READINESS] = 0;
+}
+
 static void read_pool(struct sp_config_reader *reader, const char *name, json_t *value,
 		      struct sp_config_pool *pool)
 {
@@ -160,7 +168,7 @@ static void read_pool(struct sp_config_reader *reader, const char *name, json_t 
 	if (complaint)
 		sp_config_fault(reader, "a pool's name %s", complaint);
 	if (json_is_object(value)) {
-		reader->bad[SP_SCHEMA_POOL_LIMITS] = 0;
+		sections_good(reader);
 		sp_config_read_scope(reader, &sp_schema_scopes[SP_SCHEMA_POOL], value, pool);
 		sp_config_check_pool(reader, pool, faults_before);
 	} else {
@@ -214,7 +222,7 @@ static void default_pool(struct sp_config_reader *reader)
 	if (reader->status < 0)
 		return;
 	reader->bad[SP_SCHEMA_POOL] = 0;
-	reader->bad[SP_SCHEMA_POOL_LIMITS] = 0;
+	sections_good(reader);
 	sp_config_enter(reader, "default");
 	sp_config_check_pool(reader, &config->pools[0], reader->faults->count);
 	sp_config_leave(reader);

@@ -154,6 +154,10 @@ int sp_config_reference(struct sp_buf *out)
 		status = write_table(&sp_schema_scopes[SP_SCHEMA_POOL], &pool, out);
 	if (status == 0)
 		status = write_table(&sp_schema_scopes[SP_SCHEMA_POOL_LIMITS], &pool, out);
+	if (status == 0)
+		status = write_table(&sp_schema_scopes[SP_SCHEMA_POOL_WARMUP], &pool, out);
+	if (status == 0)
+		status = write_table(&sp_schema_scopes[SP_SCHEMA_POOL_READINESS], &pool, out);
 	sp_config_scope_done(&sp_schema_scopes[SP_SCHEMA_GLOBAL], &config);
 	sp_config_scope_done(&sp_schema_scopes[SP_SCHEMA_POOL], &pool);
 	return status;

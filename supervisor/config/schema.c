@@ -8,10 +8,9 @@
 
 #include <string.h>
 
-#define NAME_MAX_LEN 64u /* longer ones are no misspelling of ours */
-
 #define DURATION_MAX (366 * 24 * 3600 * SP_MS_PER_S)
-#define HOUR_MS      (3600 * SP_MS_PER_S)
+#define MINUTE_MS    (60 * SP_MS_PER_S)
+#define HOUR_MS      (60 * MINUTE_MS)
 #define GIB          (INT64_C(1) << 30)
 #define TIB          (INT64_C(1) << 40)
 
@@ -364,7 +363,8 @@ static const struct sp_schema_key pool_keys[] = {
 	 POLICY(create_timeout_ms),
 	 .min = 1,
 	 .max = HOUR_MS,
-	 .help = "A creation without an answer is killed and counted as failed after this."},
+	 .help = "A creation without an answer is killed and counted as failed after this; what "
+		 "`warmup` and `readiness` may take comes on top."},
 	{.name = "refresh_margin",
 	 .type = SP_SCHEMA_DURATION,
 	 POLICY(refresh_margin_ms),
@@ -566,6 +566,68 @@ static const struct sp_schema_key pool_keys[] = {
 	 .check = sp_check_digest,
 	 .fallback = "\"\"",
 	 .help = "Digest of that file's contents."},
+	{.name = "warmup",
+	 .type = SP_SCHEMA_SECTION,
+	 .section = SP_SCHEMA_POOL_WARMUP,
+	 .help = "See below."},
+	{.name = "readiness",
+	 .type = SP_SCHEMA_SECTION,
+	 .section = SP_SCHEMA_POOL_READINESS,
+	 .help = "See below."},
+};
+
+static const struct sp_schema_key warmup_keys[] = {
+	{.name = "command",
+	 .type = SP_SCHEMA_STRINGS,
+	 .flags = SP_SCHEMA_F_SPEC | SP_SCHEMA_F_REPEATS,
+	 POOL(warmup.command),
+	 .count_offset = offsetof(struct sp_config_pool, warmup.command_count),
+	 .list_max = SP_CONFIG_COMMAND_MAX,
+	 .check = sp_check_argument,
+	 .fallback = "[]",
+	 .help = "Program and arguments; no shell, `PATH` is searched. `[]`: none."},
+	{.name = "timeout",
+	 .type = SP_SCHEMA_DURATION,
+	 POOL(warmup.timeout_ms),
+	 .min = 1,
+	 .max = 30 * MINUTE_MS,
+	 .fallback = "\"1m\"",
+	 .help = "The creation has failed when the program has not ended by then."},
+};
+
+static const struct sp_schema_key readiness_keys[] = {
+	{.name = "command",
+	 .type = SP_SCHEMA_STRINGS,
+	 .flags = SP_SCHEMA_F_SPEC | SP_SCHEMA_F_REPEATS,
+	 POOL(readiness.command),
+	 .count_offset = offsetof(struct sp_config_pool, readiness.command_count),
+	 .list_max = SP_CONFIG_COMMAND_MAX,
+	 .check = sp_check_argument,
+	 .fallback = "[]",
+	 .help = "Program and arguments; no shell, `PATH` is searched. `[]`: none."},
+	{.name = "interval",
+	 .type = SP_SCHEMA_DURATION,
+	 POOL(readiness.interval_ms),
+	 .min = 1,
+	 .max = 5 * MINUTE_MS,
+	 .fallback = "\"200ms\"",
+	 .help = "From the end of an attempt that failed to the next one."},
+	{.name = "timeout",
+	 .type = SP_SCHEMA_DURATION,
+	 POOL(readiness.timeout_ms),
+	 .min = 1,
+	 .max = 15 * MINUTE_MS,
+	 .zero = "one attempt",
+	 .fallback = "\"30s\"",
+	 .help = "How long attempts are made. At its end comes a last one, and when that fails the "
+		 "creation has failed."},
+	{.name = "attempt_timeout",
+	 .type = SP_SCHEMA_DURATION,
+	 POOL(readiness.attempt_timeout_ms),
+	 .min = 1,
+	 .max = 5 * MINUTE_MS,
+	 .fallback = "\"5s\"",
+	 .help = "An attempt that takes longer is killed and has failed."},
 };
 
 static const struct sp_schema_key limit_keys[] = {
@@ -668,8 +730,23 @@ static const struct sp_schema_key limit_keys[] = {
 };
 
 _Static_assert(SP_ARRAY_SIZE(global_keys) <= 64 && SP_ARRAY_SIZE(pool_keys) <= 64 &&
-		       SP_ARRAY_SIZE(redis_keys) <= 64 && SP_ARRAY_SIZE(limit_keys) <= 64,
+		       SP_ARRAY_SIZE(redis_keys) <= 64 && SP_ARRAY_SIZE(limit_keys) <= 64 &&
+		       SP_ARRAY_SIZE(warmup_keys) <= 64 && SP_ARRAY_SIZE(readiness_keys) <= 64,
 	       "faults are tracked in a bit mask");
+
+static const char warmup_intro[] =
+	"A program that runs once in each new sandbox, before anybody can have it, as what a "
+	"client "
+	"runs would: same user, limits, file system and network. What it wrote and what it left "
+	"running stay. When it exits with another status than 0, is killed or does not end in "
+	"time, "
+	"the creation has failed (stage `warmup`); the end of its output is in the log.";
+
+static const char readiness_intro[] =
+	"A program that must exit with status 0 in the sandbox before anybody can have it; tried "
+	"again and again until it does. It begins when the warm-up is over. A creation that fails "
+	"here has the stage `readiness`. What both may take is added to `create_timeout`; together "
+	"they must stay within 1h.";
 
 const struct sp_schema_scope sp_schema_scopes[SP_SCHEMA_SCOPES] = {
 	[SP_SCHEMA_GLOBAL] = {SP_SCHEMA_GLOBAL, "Top level", "the top level", NULL, global_keys,
@@ -684,6 +761,12 @@ const struct sp_schema_scope sp_schema_scopes[SP_SCHEMA_SCOPES] = {
 	[SP_SCHEMA_POOL_LIMITS] = {SP_SCHEMA_POOL_LIMITS, "pools.NAME.limits",
 				   "the limits of a pool", NULL, limit_keys,
 				   SP_ARRAY_SIZE(limit_keys)},
+	[SP_SCHEMA_POOL_WARMUP] = {SP_SCHEMA_POOL_WARMUP, "pools.NAME.warmup",
+				   "the warm-up of a pool", warmup_intro, warmup_keys,
+				   SP_ARRAY_SIZE(warmup_keys)},
+	[SP_SCHEMA_POOL_READINESS] = {SP_SCHEMA_POOL_READINESS, "pools.NAME.readiness",
+				      "the readiness check of a pool", readiness_intro,
+				      readiness_keys, SP_ARRAY_SIZE(readiness_keys)},
 };
 
 const struct sp_schema_key *sp_schema_find(const struct sp_schema_scope *scope, const char *name)
@@ -703,74 +786,4 @@ unsigned int sp_schema_word(const struct sp_schema_key *key, const void *base)
 		return *(const bool *)at;
 	memcpy(&wide, at, sizeof(wide));
 	return (unsigned int)wide;
-}
-
-/* ---- did you mean ---- */
-
-/* Edits (insert, delete, replace, swap neighbours) from one text to the other. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t rows[3][NAME_MAX_LEN + 1];
-	size_t a_len = strlen(a);
-	size_t b_len = strlen(b);
-
-	if (a_len > NAME_MAX_LEN || b_len > NAME_MAX_LEN)
-		return SIZE_MAX;
-	for (size_t j = 0; j <= b_len; j++)
-		rows[0][j] = j;
-	for (size_t i = 1; i <= a_len; i++) {
-		size_t *row = rows[i % 3];
-		const size_t *above = rows[(i - 1) % 3];
-		const size_t *twice = rows[(i + 1) % 3];
-
-		row[0] = i;
-		for (size_t j = 1; j <= b_len; j++) {
-			size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
-
-			best = SP_MIN(best, above[j] + 1);
-			best = SP_MIN(best, row[j - 1] + 1);
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				best = SP_MIN(best, twice[j - 2] + 1);
-			row[j] = best;
-		}
-	}
-	return rows[a_len % 3][b_len];
-}
-
-static void nearer(const char *candidate, const char *text, const char **best,
-		   size_t *best_distance)
-{
-	size_t edits = distance(text, candidate);
-
-	if (edits < *best_distance) {
-		*best_distance = edits;
-		*best = candidate;
-	}
-}
-
-/* One edit in three letters is a misspelling; more is another word. */
-static size_t first_too_far(const char *text)
-{
-	return SP_MAX(strlen(text) / 3, (size_t)1) + 1;
-}
-
-const char *sp_schema_nearest_key(const struct sp_schema_scope *scope, const char *text)
-{
-	size_t best_distance = first_too_far(text);
-	const char *best = NULL;
-
-	for (size_t i = 0; i < scope->count; i++)
-		if (!(scope->keys[i].flags & SP_SCHEMA_F_RESOLVED))
-			nearer(scope->keys[i].name, text, &best, &best_distance);
-	return best;
-}
-
-const char *sp_schema_nearest_word(const char *const *words, const char *text)
-{
-	size_t best_distance = first_too_far(text);
-	const char *best = NULL;
-
-	for (; *words; words++)
-		nearer(*words, text, &best, &best_distance);
-	return best;
 }

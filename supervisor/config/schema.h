@@ -32,6 +32,7 @@ typedef const char *sp_schema_check(const char *text);
 #define SP_SCHEMA_F_RESOLVED 0x08u /* only in resolved configurations, never in files */
 #define SP_SCHEMA_F_PRIVATE  0x10u /* a bad value is not repeated in the message */
 #define SP_SCHEMA_F_SECRET   0x20u /* dumped as "***" unless secrets are asked for */
+#define SP_SCHEMA_F_REPEATS  0x40u /* STRINGS: equal entries are no mistake */
 
 struct sp_schema_key {
 	const char *name;
@@ -59,10 +60,12 @@ enum sp_schema_scope_kind {
 	SP_SCHEMA_GLOBAL,
 	SP_SCHEMA_REDIS,
 	SP_SCHEMA_POOL,
-	SP_SCHEMA_POOL_LIMITS
+	SP_SCHEMA_POOL_LIMITS,
+	SP_SCHEMA_POOL_WARMUP,
+	SP_SCHEMA_POOL_READINESS
 };
 
-#define SP_SCHEMA_SCOPES 4u
+#define SP_SCHEMA_SCOPES 6u
 #define SP_SIZE_AUTO     UINT64_MAX
 
 struct sp_schema_scope {
@@ -126,6 +129,7 @@ const char *sp_check_redis_user(const char *text);
 const char *sp_check_api_key(const char *text);
 const char *sp_check_pem(const char *text);
 const char *sp_check_digest(const char *text);
+const char *sp_check_argument(const char *text);
 /* Of a valid address: does it leave the machine, is it TCP, is it TLS? */
 bool sp_listen_is_tcp(const char *address);
 bool sp_listen_is_tls(const char *address);

@@ -317,3 +317,8 @@ bool sp_listen_is_loopback(const char *address)
 		return ntohl(v4.s_addr) >> 24 == 127;
 	return strcmp(host, "localhost") == 0;
 }
+
+const char *sp_check_argument(const char *text)
+{
+	return strlen(text) <= SP_CONFIG_ARGUMENT_MAX ? NULL : "must have at most 16384 bytes";
+}

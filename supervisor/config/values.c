@@ -292,11 +292,14 @@ static bool read_entry(struct sp_config_reader *reader, const struct sp_schema_k
 	return text_valid(reader, key, json_string_value(entry));
 }
 
-/* The same text twice in a list is a mistake in every list that we have. */
-static bool entries_differ(struct sp_config_reader *reader, const json_t *list, size_t index)
+/* The same text twice in a list is a mistake in every list that is not a command. */
+static bool entries_differ(struct sp_config_reader *reader, const struct sp_schema_key *key,
+			   const json_t *list, size_t index)
 {
 	const char *text = json_string_value(json_array_get(list, index));
 
+	if (key->flags & SP_SCHEMA_F_REPEATS)
+		return true;
 	for (size_t i = 0; text && i < index; i++) {
 		const char *earlier = json_string_value(json_array_get(list, i));
 
@@ -316,7 +319,7 @@ static bool entries_valid(struct sp_config_reader *reader, const struct sp_schem
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		sp_config_enter_index(reader, i);
 		if (!read_entry(reader, key, json_array_get(list, i)) ||
-		    !entries_differ(reader, list, i))
+		    !entries_differ(reader, key, list, i))
 			valid = false;
 		sp_config_leave(reader);
 	}

@@ -59,7 +59,8 @@ static void on_tidy_deferred(struct sp_deferred *deferred)
 
 	exec_streams_tidy(link);
 	spares_tidy(link);
-	spares_want(link);
+	if (sandbox_usable(link))
+		spares_want(link);
 }
 
 static int map_slot(struct sandbox_link *link, uint32_t slot)
@@ -217,6 +218,7 @@ static void backend_kill(void *arg, struct sp_sandbox *sandbox)
 	if (!link)
 		return;
 	link->policy_waits = false;
+	warmup_drop(link);
 	sandbox_tell_end(link);
 	switch (link->state) {
 	case LINK_ASKED:

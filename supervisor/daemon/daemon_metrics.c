@@ -76,6 +76,12 @@ static void on_acquired(void *arg, enum sp_acquire_policy policy, const char *re
 				  (double)idle_age_ms / (double)SP_MS_PER_S);
 }
 
+bool metrics_failure_told(const struct daemon_pool *pool)
+{
+	return pool->failure_logged_ms != 0 &&
+	       sp_clock_boot_ms() - pool->failure_logged_ms < FAILURE_LOG_MS;
+}
+
 /* The reason of a storm of failures is told at once and then at most every FAILURE_LOG_MS. */
 static void on_create_failed(void *arg, const char *stage, const struct sp_err *err)
 {
@@ -87,7 +93,7 @@ static void on_create_failed(void *arg, const char *stage, const struct sp_err *
 
 	stage_label(stage, label);
 	sp_metric_add(pool->service->metrics.create_failures, labels, 1);
-	if (pool->failure_logged_ms != 0 && now_ms - pool->failure_logged_ms < FAILURE_LOG_MS) {
+	if (metrics_failure_told(pool)) {
 		pool->failures_unlogged++;
 		return;
 	}
@@ -348,7 +354,7 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err)
 		{&m->create_seconds,
 		 SP_METRIC_HISTOGRAM,
 		 "sandpool_create_duration_seconds",
-		 "Creation by stage: launcher, init, and total.",
+		 "Creation by stage: launcher, init, warmup, readiness, and total.",
 		 {"pool", "stage"},
 		 2,
 		 seconds,

@@ -134,6 +134,7 @@ struct sandbox_link {
 	char cgroup[SP_LAUNCHER_TEXT_MAX];
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
 	struct sp_freeze_op *freezing; /* one at a time */
+	struct warmup *warmup;         /* READY, but not for the policy yet */
 	int64_t frozen_since_ms;
 	struct sp_deferred gone;    /* tell the policy outside of its own call */
 	struct sp_deferred ending;  /* … and the watcher of ends */
@@ -174,6 +175,7 @@ struct sp_exec {
 	bool for_life; /* ends with its sandbox */
 	bool resident; /* it waits for work; counted in service->residents */
 	bool isolated; /* a run in an isolated session */
+	bool own;      /* no client's: counted nowhere */
 	bool stdin_closing;
 	bool over_limit;        /* nothing is delivered any more, only counted */
 	uint16_t rows, columns; /* of a resize before the pty is here */
@@ -294,6 +296,7 @@ struct cgroup_mounts {
 
 struct reload;
 struct tomb;
+struct warmup;
 
 struct sp_service {
 	uv_loop_t *loop;
@@ -404,6 +407,22 @@ void sandbox_gone(struct sandbox_link *link);
 /* message "": the stage and the errno's text say it all. */
 void sandbox_create_failed(struct sandbox_link *link, const char *stage, int status,
 			   const char *message);
+
+/* It is as its pool wants it: the policy may have it. */
+void sandbox_created(struct sandbox_link *link);
+
+/* ---- warmup.c ---- */
+
+bool warmup_wanted(const struct sandbox_link *link);
+/* Instead of sandbox_created(), which comes later, or sandbox_create_failed(). */
+void warmup_begin(struct sandbox_link *link);
+/* A program in it cannot be killed alone, or init does not listen: this creation has failed. */
+void warmup_discarded(struct sandbox_link *link);
+/* It died: tells the policy at once. */
+void warmup_lost(struct sandbox_link *link);
+/* Nobody wants it any more, or it is over. Harmless when there is none. Safe inside of the policy's
+ * calls. */
+void warmup_drop(struct sandbox_link *link);
 
 /* ---- cluster.c, remembered.c, hosts.c ---- */
 
@@ -525,6 +544,12 @@ void exec_not_started(struct sp_exec *exec, const char *stage, const struct sp_e
  */
 void exec_progress(struct sp_exec *exec);
 void exec_detach(struct sp_exec *exec);
+/* One of the daemon's own, in a sandbox that nobody holds yet. pool: borrowed for the call. */
+int exec_start_own(struct sandbox_link *link, const struct sp_config_pool *pool,
+		   const struct sp_exec_spec *spec, const struct sp_exec_events *events, void *arg,
+		   struct sp_exec **ret_exec, struct sp_err *err);
+/* No event any more; it ends with its sandbox, which is ending. */
+void exec_abandon(struct sp_exec *exec);
 void exec_free(struct sp_exec *exec);
 
 /* ---- exec_record.c, exec_launch.c: start ---- */
@@ -612,6 +637,8 @@ bool secret_opens(const char *secret, const char *lease_id);
 
 int daemon_metrics_init(struct sp_service *service, struct sp_err *err);
 extern const struct sp_pool_events daemon_pool_events; /* arg: struct daemon_pool */
+/* A failed creation of this pool was logged a moment ago; the next one is only counted. */
+bool metrics_failure_told(const struct daemon_pool *pool);
 void metrics_create_stage(struct daemon_pool *pool, const char *stage, double seconds);
 void metrics_acquire_seconds(struct sp_service *service, const char *pool, double seconds);
 void metrics_store_command(struct sp_service *service, const char *name, double seconds,

@@ -70,7 +70,7 @@ void exec_detach(struct sp_exec *exec)
 	exec->kill_request = 0;
 	exec_cgroup_leave(exec);
 	sp_list_remove(&exec->link);
-	link->running_execs--;
+	link->running_execs -= !exec->own;
 	exec->sandbox = NULL;
 }
 
@@ -210,6 +210,31 @@ int sp_exec_start(struct sp_service *service, const struct sp_caller *caller, co
 	}
 	*ret_exec = exec;
 	return 0;
+}
+
+int exec_start_own(struct sandbox_link *link, const struct sp_config_pool *pool,
+		   const struct sp_exec_spec *spec, const struct sp_exec_events *events, void *arg,
+		   struct sp_exec **ret_exec, struct sp_err *err)
+{
+	struct sp_exec *exec;
+	int status = exec_new(link->service, pool, spec, events, arg, &exec, err);
+
+	if (status != 0)
+		return status;
+	exec->own = true;
+	status = exec_launch(exec, link, err);
+	if (status < 0) {
+		exec_free(exec);
+		return status;
+	}
+	*ret_exec = exec;
+	return 0;
+}
+
+void exec_abandon(struct sp_exec *exec)
+{
+	exec->cancelled = true;
+	sp_deferred_cancel(&exec->credit);
 }
 
 static void count_acquire(const struct sp_exec *exec)
@@ -505,7 +530,8 @@ static void finish(struct sp_exec *exec)
 	if (exec->over_limit &&
 	    (result.reason == SP_EXEC_EXITED || result.reason == SP_EXEC_SIGNALED))
 		result.reason = SP_EXEC_OUTPUT;
-	metrics_exec(exec->service, exec->pool_name, &result);
+	if (!exec->own)
+		metrics_exec(exec->service, exec->pool_name, &result);
 	if (exec->isolated)
 		metrics_isolated_run(exec->service, exec->pool_name, &result);
 	exec_free(exec);

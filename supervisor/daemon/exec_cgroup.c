@@ -73,7 +73,8 @@ static void on_spare(void *arg, const struct sp_launcher_answer *answer, int *fd
 		struct exec_cgroup cgroup = {.fd = sp_take_fd(&fds[0]), .number = answer->value};
 
 		start_waiting(exec, &cgroup);
-		spares_want(link);
+		if (!link->warmup)
+			spares_want(link);
 	} else if (link->state == LINK_READY && link->spare_count < SP_SPARE_CGROUPS) {
 		link->spares[link->spare_count++] = (struct exec_cgroup){
 			.fd = sp_take_fd(&fds[0]),
@@ -94,10 +95,10 @@ static bool spares_asked(const struct sandbox_link *link)
 	return false;
 }
 
-/* One in hand; when execs wait already, as many as can be on the way. */
+/* One in hand; when execs of clients wait already, as many as can be on the way. */
 static uint32_t wanted(const struct sandbox_link *link)
 {
-	if (first_waiting(link))
+	if (first_waiting(link) && !link->warmup)
 		return SP_SPARE_CGROUPS;
 	return link->spare_count == 0 ? 1 : 0;
 }

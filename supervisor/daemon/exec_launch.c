@@ -196,8 +196,8 @@ int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *
 	exec->sandbox = link;
 	memcpy(exec->sandbox_id, link->id, sizeof(exec->sandbox_id));
 	sp_list_append(&link->execs, &exec->link);
-	link->running_execs++;
-	link->execs_total++;
+	link->running_execs += !exec->own;
+	link->execs_total += !exec->own;
 	/*
 	 * What runs alone in its sandbox, or for its life, is killed with it. Everything else waits
 	 * for its cgroup (two are in hand, so this is rare): without one, a timeout or a client
@@ -221,7 +221,7 @@ int exec_launch(struct sp_exec *exec, struct sandbox_link *link, struct sp_err *
 	}
 	if (status < 0) {
 		exec_detach(exec);
-		link->execs_total--;
+		link->execs_total -= !exec->own;
 	}
 	return status;
 }

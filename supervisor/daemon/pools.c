@@ -109,6 +109,7 @@ struct sp_pool_config daemon_pool_policy(const struct config_ref *source, uint32
 
 	policy.spec_generation =
 		sp_config_spec_generation(source->config, &source->config->pools[index]);
+	policy.create_timeout_ms += sp_config_hooks_ms(&source->config->pools[index]);
 	return policy;
 }
 

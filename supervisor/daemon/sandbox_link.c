@@ -91,7 +91,9 @@ static void tell_policy_died(struct sandbox_link *link)
 
 	if (!sandbox)
 		return;
-	if (link->policy_waits) {
+	if (link->warmup) {
+		warmup_lost(link);
+	} else if (link->policy_waits) {
 		sandbox_create_failed(link, "init", -ECHILD, "");
 	} else if (sandbox->state == SP_SANDBOX_IDLE || sandbox->state == SP_SANDBOX_LEASED) {
 		sp_pool_died(link->pool->policy, sandbox, sp_clock_boot_ms());
@@ -144,6 +146,16 @@ void sandbox_bad_record(struct sandbox_link *link, const char *what)
 	sandbox_lost(link, "protocol violation");
 }
 
+void sandbox_created(struct sandbox_link *link)
+{
+	link->policy_waits = false;
+	metrics_create_stage(link->pool, "total",
+			     (double)(sp_clock_boot_ns() - link->asked_ns) / (double)SP_NS_PER_S);
+	sp_pool_created(link->pool->policy, link->sandbox, sp_clock_boot_ms());
+	daemon_pool_touch(link->pool);
+	sandbox_tell_deadline(link);
+}
+
 static bool on_ready(struct sandbox_link *link, const struct sp_init_status *status)
 {
 	if (link->state == LINK_ENDING)
@@ -151,17 +163,13 @@ static bool on_ready(struct sandbox_link *link, const struct sp_init_status *sta
 	if (link->state != LINK_BOOTING || status->header.exec != 0 || status->status != 0)
 		return false;
 	link->state = LINK_READY;
-	if (link->policy_waits && link->sandbox) {
-		link->policy_waits = false;
-		metrics_create_stage(link->pool, "total",
-				     (double)(sp_clock_boot_ns() - link->asked_ns) /
-					     (double)SP_NS_PER_S);
-		metrics_create_stage(link->pool, "init",
-				     (double)status->elapsed_ns / (double)SP_NS_PER_S);
-		sp_pool_created(link->pool->policy, link->sandbox, sp_clock_boot_ms());
-		daemon_pool_touch(link->pool);
-		sandbox_tell_deadline(link);
-	}
+	if (!link->policy_waits || !link->sandbox)
+		return true;
+	metrics_create_stage(link->pool, "init", (double)status->elapsed_ns / (double)SP_NS_PER_S);
+	if (warmup_wanted(link))
+		warmup_begin(link);
+	else
+		sandbox_created(link);
 	return true;
 }
 
@@ -444,6 +452,7 @@ void sandbox_free_when_done(struct sandbox_link *link)
 	if (link->sandbox || link->open_handles > 0 || link->state != LINK_GONE ||
 	    !sp_list_empty(&link->ending.link))
 		return;
+	sp_assert(!link->warmup);
 	sp_deferred_cancel(&link->gone);
 	sp_deferred_cancel(&link->release);
 	sp_deferred_cancel(&link->tidy);
@@ -467,6 +476,10 @@ void sandbox_end(struct sandbox_link *link, enum sp_end_reason reason)
 {
 	if (!link->sandbox)
 		return;
+	if (link->warmup && reason == SP_END_DISCARDED) {
+		warmup_discarded(link);
+		return;
+	}
 	sp_pool_end(link->pool->policy, link->sandbox, reason, sp_clock_boot_ms());
 	daemon_pool_touch(link->pool);
 }

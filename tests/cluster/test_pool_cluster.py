@@ -2,7 +2,7 @@
 
 "Leader" in it stands for whoever refills. Here every host refills its own share of max_idle; where
 the choice differs from the checklist the test says so (→D). P-184 and P-185 speak of probes and
-preparers, of which there are none: a sandbox is ready when its init says so.
+preparers, which are one host's affair: tests/e2e/test_warmup.py.
 """
 
 import concurrent.futures

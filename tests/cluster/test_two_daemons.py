@@ -193,6 +193,31 @@ class TwoDaemons(Case):
         wait_until(lambda: client.acquire() == "LEASE_ENDED", 5, "the lease has ended")
         self.stop(a)
 
+    def test_nobody_is_given_what_is_not_warm_yet(self):
+        gate = tempfile.mkdtemp(prefix="sandpool-gate-", dir="/srv")
+        self.addCleanup(shutil.rmtree, gate)
+        os.chmod(gate, 0o755)
+        pool = {"max_idle": 2, "layers": [gate], "warmup": {"command": [
+            "/bin/sh", "-c", f"while [ ! -e {gate}/open ]; do sleep 0.02; done; "
+                             "echo warm >/workspace/made"]}}
+        a, b = self.daemon("a", pool), self.daemon("b", pool)
+        wait_until(lambda: a.pool()["creating"] == b.pool()["creating"] == 1,
+                   what="one at each that is being warmed up")
+        self.wait_stat("creating", 2)
+        self.assertEqual(self.stats().get("idle", 0), 0)
+        self.assertEqual(Client(self.redis).acquire(), "EMPTY")
+        with self.assertRaises(t.ApiError) as caught:
+            b.acquire(policy="fail_fast")
+        self.assertEqual(caught.exception.code, "POOL_EMPTY")
+        with open(f"{gate}/open", "w", encoding="ascii"):
+            pass
+        self.wait_stat("idle", 2)
+        client = Client(self.redis)
+        self.assertTrue(client.obtain())
+        status, found = client.sandbox("POST", "/exec", {"argv": ["/bin/cat", "/workspace/made"]})
+        self.assertEqual((status, found["stdout"]), (200, "warm\n"))
+        self.stop(a, b)
+
     def test_the_first_use_is_the_claim(self):
         a = self.daemon("a")
         a.ready()

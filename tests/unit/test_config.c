@@ -168,8 +168,12 @@ Test(config, the_dump_has_every_key_of_the_schema)
 	char *text = dump(config, false);
 	json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	json_t *pool = json_object_get(json_object_get(json, "pools"), "default");
-	json_t *const objects[] = {json, json_object_get(json, "redis"), pool,
-				   json_object_get(pool, "limits")};
+	json_t *const objects[] = {json,
+				   json_object_get(json, "redis"),
+				   pool,
+				   json_object_get(pool, "limits"),
+				   json_object_get(pool, "warmup"),
+				   json_object_get(pool, "readiness")};
 
 	for (size_t i = 0; i < SP_SCHEMA_SCOPES; i++) {
 		cr_assert(json_object_size(objects[i]) == sp_schema_scopes[i].count);
@@ -212,9 +216,13 @@ Test(config, numbers_do_not_depend_on_the_locale)
 }
 
 /* What stands around an object of each scope. */
-static const char *const before[] = {
-	"", "{\"redis\":", "{\"pools\":{\"p\":", "{\"pools\":{\"p\":{\"limits\":"};
-static const char *const after[] = {"", "}", "}}", "}}}"};
+static const char *const before[] = {"",
+				     "{\"redis\":",
+				     "{\"pools\":{\"p\":",
+				     "{\"pools\":{\"p\":{\"limits\":",
+				     "{\"pools\":{\"p\":{\"warmup\":",
+				     "{\"pools\":{\"p\":{\"readiness\":"};
+static const char *const after[] = {"", "}", "}}", "}}}", "}}}", "}}}"};
 
 static const char *shown_zero(const struct sp_schema_key *key)
 {

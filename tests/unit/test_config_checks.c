@@ -171,6 +171,9 @@ Test(config_checks, the_digest_changes_with_what_a_sandbox_is_made_of)
 		"\"limits\": {\"tmp_inodes\": 100}",
 		"\"limits\": {\"file_size\": \"1MiB\"}",
 		"\"limits\": {\"stack\": \"1MiB\"}",
+		"\"warmup\": {\"command\": [\"a\"]}",
+		"\"warmup\": {\"command\": [\"a\", \"a\"]}",
+		"\"readiness\": {\"command\": [\"a\"]}",
 		"\"seccomp_profile\": \"/a\"",
 		"\"seccomp_profile\": \"/a\", \"seccomp_digest\": \"0123456789abcdef\"",
 	};
@@ -189,8 +192,9 @@ Test(config_checks, the_digest_does_not_change_with_sizes_timers_and_names)
 		digest_of(
 			"\"max_idle\": 1, \"max_total\": 5, \"idle_timeout\": \"1m\", "
 			"\"max_lease\": \"1m\", \"images\": [\"x\"], \"allowed_binds\": [\"/x\"], "
-			"\"default_timeout\": \"1s\", \"limits\": {\"output\": \"1MiB\"}") ==
-		digest_of(""));
+			"\"default_timeout\": \"1s\", \"limits\": {\"output\": \"1MiB\"}, "
+			"\"warmup\": {\"timeout\": \"2s\"}, \"readiness\": {\"interval\": \"1s\", "
+			"\"timeout\": \"2s\", \"attempt_timeout\": \"1s\"}") == digest_of(""));
 }
 
 /* ---- did you mean ---- */
