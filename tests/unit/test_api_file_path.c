@@ -59,6 +59,19 @@ Test(api_file_path, variables_are_expanded_once)
 	}
 }
 
+Test(api_file_path, variables_of_the_limit_are_expanded_and_one_more_is_not)
+{
+	char text[8 * SP_PATH_VARIABLES_MAX] = "";
+	char out[64];
+
+	for (unsigned int i = 0; i < SP_PATH_VARIABLES_MAX; i++)
+		(void)strcat(text, i % 2 ? "$A" : "${EMPTY}");
+	cr_assert(sp_file_path_expand(text, variable, NULL, out, sizeof(out), NULL) == 0);
+	cr_assert_str_eq(out, "aaaaaaaa");
+	(void)strcat(text, "$A");
+	cr_assert(sp_file_path_expand(text, variable, NULL, out, sizeof(out), NULL) == -E2BIG);
+}
+
 Test(api_file_path, detours_are_taken_off)
 {
 	static const char *const cases[][2] = {
