@@ -160,8 +160,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static bool is_wanted(struct listing *listing, const char *path,
-		      const struct sp_file_info *info)
+static bool is_wanted(struct listing *listing, const char *path, const struct sp_file_info *info)
 {
 	if (!listing->search)
 		return true;

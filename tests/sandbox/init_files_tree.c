@@ -352,8 +352,8 @@ Test(init_file_move_limit, across_mounts_however_deep, .fini = tear_down)
 	harness_ready(&harness, &options);
 	(void)snprintf(script, sizeof(script), make, SP_INIT_PATH_MAX / 2);
 	python(script);
-	cr_assert(move("/tmp/t", "/workspace/t", false) == 0, "%s in '%s'",
-		  strerror(-reply.status), reply.stage);
+	cr_assert(move("/tmp/t", "/workspace/t", false) == 0, "%s in '%s'", strerror(-reply.status),
+		  reply.stage);
 	cr_assert(remove_it("/workspace/t", true) == 0);
 	(void)snprintf(script, sizeof(script), make, SP_INIT_PATH_MAX / 2 + 1);
 	python(script);

@@ -365,9 +365,10 @@ Test(init_sessions, sources_and_targets)
 		{"/home/in", "/workspace/shut/at", -EACCES, "target:0"},
 	};
 
-	(void)shell_in(0, "mkdir -p /home/in /workspace/at /workspace/shut/at; ln -s /usr /home/out; "
-			  "chmod 0 /workspace/shut; "
-			  "ln -s at /workspace/link; echo there > /home/in/file");
+	(void)shell_in(0,
+		       "mkdir -p /home/in /workspace/at /workspace/shut/at; ln -s /usr /home/out; "
+		       "chmod 0 /workspace/shut; "
+		       "ln -s at /workspace/link; echo there > /home/in/file");
 	for (size_t i = 0; i < SP_ARRAY_SIZE(cases); i++) {
 		struct open_message message = message_of((uint32_t)i + 1, SP_INIT_SESSION_RW);
 		union harness_answer answer;

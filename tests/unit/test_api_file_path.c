@@ -3,6 +3,8 @@
  */
 #include "supervisor/api/file_path.h"
 
+#include "pool/base/buf.h"
+
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -61,15 +63,19 @@ Test(api_file_path, variables_are_expanded_once)
 
 Test(api_file_path, variables_of_the_limit_are_expanded_and_one_more_is_not)
 {
-	char text[8 * SP_PATH_VARIABLES_MAX] = "";
+	struct sp_buf text;
 	char out[64];
 
+	sp_buf_init(&text, 1024);
 	for (unsigned int i = 0; i < SP_PATH_VARIABLES_MAX; i++)
-		(void)strcat(text, i % 2 ? "$A" : "${EMPTY}");
-	cr_assert(sp_file_path_expand(text, variable, NULL, out, sizeof(out), NULL) == 0);
+		cr_assert(sp_buf_printf(&text, "%s", i % 2 ? "$A" : "${EMPTY}") == 0);
+	cr_assert(sp_file_path_expand(sp_buf_text(&text), variable, NULL, out, sizeof(out), NULL) ==
+		  0);
 	cr_assert_str_eq(out, "aaaaaaaa");
-	(void)strcat(text, "$A");
-	cr_assert(sp_file_path_expand(text, variable, NULL, out, sizeof(out), NULL) == -E2BIG);
+	cr_assert(sp_buf_printf(&text, "$A") == 0);
+	cr_assert(sp_file_path_expand(sp_buf_text(&text), variable, NULL, out, sizeof(out), NULL) ==
+		  -E2BIG);
+	sp_buf_done(&text);
 }
 
 Test(api_file_path, detours_are_taken_off)

@@ -142,7 +142,7 @@ static void leave_and_end(struct sp_gate_ticket *ticket)
 
 Test(proxy_gate, a_turn_may_end_the_sandbox)
 {
-	void (*const turns[])(struct sp_gate_ticket *ticket) = {end_and_leave, leave_and_end};
+	void (*const turns[])(struct sp_gate_ticket * ticket) = {end_and_leave, leave_and_end};
 
 	for (size_t i = 0; i < SP_ARRAY_SIZE(turns); i++) {
 		memset(guests, 0, sizeof(guests));
