@@ -177,7 +177,7 @@ int sp_answer_stream_open(struct sp_request *request, unsigned int status,
 		sp_request_respond(request, status, NULL, NULL);
 		return -ENOMEM;
 	}
-	if (!sp_request_respond(request, status, NULL, response))
+	if (!sp_request_pass(request, status, response))
 		return -ENOMEM;
 	stream->owned = true;
 	*ret_stream = stream;

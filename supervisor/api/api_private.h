@@ -231,6 +231,9 @@ void sp_request_upgrade(struct sp_request *request, const struct sp_answer_heade
  * False: there is none, or no memory for its headers. */
 bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
 			struct MHD_Response *response);
+/* The same of an answer that somebody else wrote: what we add to a status of ours is not his. */
+bool sp_request_pass(struct sp_request *request, unsigned int status,
+		     struct MHD_Response *response);
 /* Of a suspended request: libmicrohttpd looks at it again. Only for who suspended it himself. */
 void sp_request_resume(struct sp_request *request);
 

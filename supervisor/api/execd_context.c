@@ -172,7 +172,7 @@ static void begun(struct sp_context *context, const char *data, size_t len)
 	memcpy(text, data, SP_MIN(len, sizeof(text) - 1));
 	context->begun = true;
 	if (context->events)
-		sp_events_count(context->events, strtol(text, NULL, 10));
+		context->full = !sp_events_count(context->events, strtol(text, NULL, 10));
 	if (context->interrupt_wanted)
 		(void)sp_exec_signal(context->exec, SIGINT, NULL);
 }
@@ -183,7 +183,7 @@ static void show_result(struct sp_context *context, const char *data, size_t len
 	size_t count = sp_context_data(data, len, items);
 
 	if (count > 0)
-		sp_events_result(context->events, items, count);
+		context->full = !sp_events_result(context->events, items, count);
 }
 
 static void keep_failure(struct sp_context *context, const char *data, size_t len)
@@ -494,7 +494,7 @@ bool sp_context_interrupt(struct sp_execd *execd, const char *id)
 
 /* ---- requests ---- */
 
-/* It goes on without whoever asked for it first; whoever asked is not told of it any more. */
+/* One that has not started goes with who asked for it. */
 static void on_client_left(struct sp_request *request)
 {
 	struct sp_context *context = request->operation;

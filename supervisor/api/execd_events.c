@@ -185,7 +185,7 @@ bool sp_events_output(struct sp_events *events, int stream, const void *data, si
 
 /* ---- the other events ---- */
 
-void sp_events_count(struct sp_events *events, int64_t count)
+bool sp_events_count(struct sp_events *events, int64_t count)
 {
 	struct sp_json_out out;
 
@@ -194,9 +194,10 @@ void sp_events_count(struct sp_events *events, int64_t count)
 	stamp(&out);
 	finish(&out);
 	send_event(events, &out);
+	return !events->full;
 }
 
-void sp_events_result(struct sp_events *events, const struct sp_event_datum *data, size_t count)
+bool sp_events_result(struct sp_events *events, const struct sp_event_datum *data, size_t count)
 {
 	struct sp_json_out out;
 
@@ -209,6 +210,7 @@ void sp_events_result(struct sp_events *events, const struct sp_event_datum *dat
 	sp_json_close(&out, '}');
 	finish(&out);
 	send_event(events, &out);
+	return !events->full;
 }
 
 static void end_with(struct sp_events *events, struct sp_json_out *out)

@@ -45,11 +45,10 @@ struct sp_event_error {
  * are no events. */
 int sp_events_open(struct sp_request *request, const char *id, const struct sp_events_owner *owner,
 		   void *arg, struct sp_events **ret_events);
-/* stream: 1 stdout, 2 stderr. False: nothing more until `drained`, neither of output nor of the
- * next two. Never twice in a row without that. */
+/* stream: 1 stdout, 2 stderr. False, of each of the three: nothing more of any until `drained`. */
 bool sp_events_output(struct sp_events *events, int stream, const void *data, size_t len);
-void sp_events_count(struct sp_events *events, int64_t count);
-void sp_events_result(struct sp_events *events, const struct sp_event_datum *data, size_t count);
+bool sp_events_count(struct sp_events *events, int64_t count);
+bool sp_events_result(struct sp_events *events, const struct sp_event_datum *data, size_t count);
 /* The two ends. What is kept is still delivered; no callback after this. */
 void sp_events_complete(struct sp_events *events, int64_t time_ms);
 void sp_events_fail(struct sp_events *events, const struct sp_event_error *error);

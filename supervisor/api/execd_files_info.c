@@ -160,8 +160,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static bool is_wanted(const struct listing *listing, const char *path,
-		      const struct sp_file_info *info)
+static bool is_wanted(struct listing *listing, const char *path, const struct sp_file_info *info)
 {
 	if (!listing->search)
 		return true;
@@ -174,6 +173,9 @@ static void on_entry(void *arg, const char *path, const struct sp_file_info *inf
 
 	if (listing->fault.status == 0 && is_wanted(listing, path, info))
 		(void)sp_files_write_info(&listing->call, NULL, path, info, &listing->fault);
+	else if (listing->fault.status == 0 && sp_glob_is_spent(&listing->glob))
+		(void)sp_err_code(&listing->fault, SP_CODE_INVALID_ARGUMENT, -E2BIG,
+				  "bad pattern: it takes too long for so many names");
 }
 
 static void listing_reply(struct listing *listing)

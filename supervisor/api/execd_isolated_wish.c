@@ -229,6 +229,8 @@ static int read_env(struct sp_isolated_wish *wish, const struct sp_os_sandbox *o
 	}
 	if (strcmp(mode, "deny") != 0 && strcmp(mode, "allow") != 0)
 		return invalid(err, "'env_passthrough.mode' must be allow or deny");
+	if (json_array_size(keys) > SP_EXECD_ENV_MAX)
+		return invalid(err, "'env_passthrough.keys' has too many entries");
 	for (size_t i = 0; i < json_array_size(keys); i++)
 		if (!json_is_string(json_array_get(keys, i)))
 			return invalid(err, "'env_passthrough.keys' must be strings");

@@ -584,8 +584,8 @@ static int read_put(struct upload *upload, struct sp_err *err)
 
 int sp_begin_files_put(struct sp_request *request, struct sp_err *err)
 {
-	struct upload *upload = upload_new(request, err);
-	int status;
+	int status = sp_files_check_sandbox(request, err);
+	struct upload *upload = status < 0 ? NULL : upload_new(request, err);
 
 	if (!upload)
 		return err->status;

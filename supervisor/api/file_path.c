@@ -13,6 +13,7 @@ struct writer {
 	char *out;
 	size_t size;
 	size_t len;
+	unsigned int variables;
 	bool full;
 };
 
@@ -46,8 +47,12 @@ static size_t name_length(const char *text)
 static int put_variable(struct writer *writer, const char *name, size_t len,
 			sp_variable_fn *variable, void *arg, struct sp_err *err)
 {
-	const char *value = variable(arg, name, len);
+	const char *value;
 
+	if (writer->variables++ == SP_PATH_VARIABLES_MAX)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -E2BIG,
+				   "the path names more than %u variables", SP_PATH_VARIABLES_MAX);
+	value = variable(arg, name, len);
 	if (!value)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				   "the path names variable '%.*s', which is not set",
@@ -87,7 +92,7 @@ int sp_file_path_expand(const char *text, sp_variable_fn *variable, void *arg, c
 			return status;
 		text++;
 	}
-	while (*text) {
+	while (*text && !writer.full) {
 		size_t plain = strcspn(text, "$");
 		int64_t used;
 

@@ -60,46 +60,51 @@ void sp_files_call_done(struct sp_files_call *call)
 
 /* ---- turns ---- */
 
-static bool same_sandbox(const struct sp_files_call *one, const struct sp_files_call *other)
+static bool is_of(const struct sp_files_call *call, const char *sandbox)
 {
-	return strcmp(one->place.sandbox, other->place.sandbox) == 0;
+	return strcmp(call->place.sandbox, sandbox) == 0;
 }
 
-static bool has_room(const struct sp_files_call *call)
+static bool has_room(const struct sp_api *api, const char *sandbox)
 {
 	size_t running = 0;
 
-	SP_LIST_FOREACH (link, &call->api->files_running)
-		running += same_sandbox(call, SP_CONTAINER_OF(link, struct sp_files_call, turn));
+	SP_LIST_FOREACH (link, &api->files_running)
+		running += is_of(SP_CONTAINER_OF(link, struct sp_files_call, turn), sandbox);
 	return running < SP_FILES_CALLS_MAX;
 }
 
-/* The longest waiting one whose sandbox has room. */
-static struct sp_files_call *next_in_turn(const struct sp_api *api)
+static struct sp_files_call *longest_waiting(const struct sp_api *api, const char *sandbox)
 {
 	SP_LIST_FOREACH (link, &api->files_waiting) {
 		struct sp_files_call *call = SP_CONTAINER_OF(link, struct sp_files_call, turn);
 
-		if (has_room(call))
+		if (is_of(call, sandbox))
 			return call;
 	}
 	return NULL;
 }
 
-/* One that is given its turn may end at once and give it on; that is done here as well. */
-static void give_turns(struct sp_api *api)
+static void begin_turn(struct sp_files_call *call)
+{
+	sp_list_append(&call->api->files_running, &call->turn);
+}
+
+/* One of this sandbox's is over. One that is given its turn may end at once and give it on; that is
+ * done here as well. */
+static void give_turns(struct sp_api *api, const char *sandbox)
 {
 	struct sp_files_call *call;
 
 	if (api->files_granting)
 		return;
 	api->files_granting = true;
-	while ((call = next_in_turn(api))) {
+	while ((call = longest_waiting(api, sandbox)) && has_room(api, sandbox)) {
 		void (*start)(struct sp_files_call *) = call->on_turn;
 
 		call->on_turn = NULL;
 		sp_list_remove(&call->turn);
-		sp_list_append(&api->files_running, &call->turn);
+		begin_turn(call);
 		start(call);
 	}
 	api->files_granting = false;
@@ -107,8 +112,8 @@ static void give_turns(struct sp_api *api)
 
 void sp_files_take_turn(struct sp_files_call *call, void (*start)(struct sp_files_call *call))
 {
-	if (has_room(call)) {
-		sp_list_append(&call->api->files_running, &call->turn);
+	if (has_room(call->api, call->place.sandbox)) {
+		begin_turn(call);
 		start(call);
 	} else {
 		call->on_turn = start;
@@ -119,11 +124,15 @@ void sp_files_take_turn(struct sp_files_call *call, void (*start)(struct sp_file
 void sp_files_end_turn(struct sp_files_call *call)
 {
 	bool had_it = !call->on_turn && !sp_list_empty(&call->turn);
+	char sandbox[SP_SANDBOX_ID_LEN + 1];
 
 	call->on_turn = NULL;
 	sp_list_remove(&call->turn);
-	if (had_it)
-		give_turns(call->api);
+	if (!had_it)
+		return;
+	/* Its request may go with it. */
+	(void)snprintf(sandbox, sizeof(sandbox), "%s", call->place.sandbox);
+	give_turns(call->api, sandbox);
 }
 
 static void on_cancel(struct sp_request *request)
@@ -141,10 +150,26 @@ static void finish(struct sp_files_call *call)
 		call->release(call);
 }
 
+/* Also a request that asks for nothing is about somebody's sandbox. Those of execd's were let in by
+ * access.c. */
+int sp_files_check_sandbox(const struct sp_request *request, struct sp_err *err)
+{
+	struct sp_sandbox_info info;
+
+	if (request->os)
+		return 0;
+	return sp_service_inspect(request->api->service, &request->caller, request->name, &info,
+				  err);
+}
+
 void sp_files_call_run(struct sp_files_call *call, void (*start)(struct sp_files_call *call))
 {
+	struct sp_err err = {0};
+
 	call->starting = true;
-	if (sp_list_empty(&call->turn))
+	if (sp_files_check_sandbox(call->request, &err) < 0)
+		sp_files_reply_error(call, &err);
+	else if (sp_list_empty(&call->turn))
 		sp_files_take_turn(call, start);
 	else
 		start(call);

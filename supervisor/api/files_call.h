@@ -52,8 +52,10 @@ void sp_files_call_init(struct sp_files_call *call, struct sp_request *request,
 			void (*release)(struct sp_files_call *call));
 /* For `release`: what is in the call itself. */
 void sp_files_call_done(struct sp_files_call *call);
-/* Run `start`, which begins an operation or replies, when it is the call's turn. The call may be
- * gone afterwards. */
+/* Is there such a sandbox, and is it the caller's? Before anything is done for him. */
+int sp_files_check_sandbox(const struct sp_request *request, struct sp_err *err);
+/* Check that, and run `start`, which begins an operation or replies, when it is the call's turn.
+ * The call may be gone afterwards. */
 void sp_files_call_run(struct sp_files_call *call, void (*start)(struct sp_files_call *call));
 /* For those who begin otherwise, or are done with operations before they are done: run `start` when
  * it is the call's turn, which may be at once; let another have the turn. */

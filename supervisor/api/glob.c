@@ -1,7 +1,8 @@
 /*
  * Braces are written out when a pattern is compiled, within a limit on what they multiply to;
  * matching one pattern without braces then needs one step back at most, to the last star, so its
- * time is pattern × name and no pattern makes it explode.
+ * time is pattern × name and no pattern makes it explode. Alternatives × pattern × name × names is
+ * still too much for who serves others meanwhile, so steps are counted.
  */
 #include "supervisor/api/glob.h"
 
@@ -95,7 +96,7 @@ static size_t match_item(const char *pattern, const char *name, const char **ret
 	return pattern[0] == name[0] ? 1 : 0;
 }
 
-static bool matches(const char *pattern, const char *name)
+static bool matches(struct sp_glob *glob, const char *pattern, const char *name)
 {
 	const char *star = NULL;  /* what follows the last star, … */
 	const char *retry = NULL; /* … and where it is tried next */
@@ -104,6 +105,8 @@ static bool matches(const char *pattern, const char *name)
 		const char *next = NULL;
 		size_t taken;
 
+		if (glob->steps_left-- <= 0)
+			return false;
 		if (*pattern == '*') {
 			star = ++pattern;
 			retry = name;
@@ -250,6 +253,7 @@ int sp_glob_compile(struct sp_glob *glob, const char *pattern, struct sp_err *er
 		return sp_err_set(err, -ENOMEM, "compile a pattern");
 	}
 	glob->count = 1;
+	glob->steps_left = SP_GLOB_STEPS_SPARE;
 	for (size_t i = 0; i < glob->count && status == 0;) {
 		const char *brace = find_brace(glob->alternatives[i]);
 
@@ -272,10 +276,18 @@ void sp_glob_done(struct sp_glob *glob)
 	*glob = (struct sp_glob){.count = 0};
 }
 
-bool sp_glob_matches(const struct sp_glob *glob, const char *name)
+bool sp_glob_matches(struct sp_glob *glob, const char *name)
 {
+	if (sp_glob_is_spent(glob))
+		return false;
+	glob->steps_left = SP_MIN(glob->steps_left + SP_GLOB_STEPS_EACH, SP_GLOB_STEPS_SPARE);
 	for (size_t i = 0; i < glob->count; i++)
-		if (matches(glob->alternatives[i], name))
+		if (matches(glob, glob->alternatives[i], name))
 			return true;
 	return false;
+}
+
+bool sp_glob_is_spent(const struct sp_glob *glob)
+{
+	return glob->count > 0 && glob->steps_left <= 0;
 }

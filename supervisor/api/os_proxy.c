@@ -190,25 +190,49 @@ static const struct sp_answer_stream_events stream_events = {
 	.gone = on_stream_gone,
 };
 
-/* What of the answer's headers is passed on; libmicrohttpd takes no empty ones. Returns how many.
+/* Connection may be given in many lines. */
+static bool passes_back(const struct sp_http_answer *answer, const char *name)
+{
+	bool passes = sp_proxy_passes_back(name, NULL);
+
+	for (size_t i = 0; passes && i < answer->header_count; i++)
+		if (strcasecmp(answer->headers[i].name, "Connection") == 0)
+			passes = sp_proxy_passes_back(name, answer->headers[i].value);
+	return passes;
+}
+
+/* A redirect leads to where its client finds it; the text may be in *text. */
+static const char *redirect(const struct sp_request *request, struct sp_buf *text,
+			    const char *value)
+{
+	size_t prefix_len = (size_t)(request->match.tail - request->path);
+
+	return sp_proxy_location(text, request->path, prefix_len, value) == 1 ? sp_buf_text(text)
+									      : value;
+}
+
+/* What of the answer's headers is passed on; libmicrohttpd takes no empty ones. Of two Locations
+ * the first one: which counts is a matter of opinion, and there is one `location`. Returns how
+ * many.
  */
 static size_t choose_headers(const struct proxy *proxy, struct sp_buf *location,
 			     struct sp_answer_header *ret_headers)
 {
-	const struct sp_request *request = proxy->request;
-	const char *connection = sp_http_answer_header(&proxy->answer, "Connection");
+	bool redirected = false;
 	size_t count = 0;
 
 	for (size_t i = 0; i < proxy->answer.header_count; i++) {
 		const struct sp_http_header *header = &proxy->answer.headers[i];
 		const char *value = header->value;
 
-		if (!value[0] || !sp_proxy_passes_back(header->name, connection))
+		if (!value[0] || !passes_back(&proxy->answer, header->name))
 			continue;
-		if (strcasecmp(header->name, "Location") == 0 &&
-		    sp_proxy_location(location, request->path,
-				      (size_t)(request->match.tail - request->path), value) == 1)
-			value = sp_buf_text(location);
+		if (strcasecmp(header->name, "Location") == 0) {
+			if (redirected)
+				continue;
+			redirected = true;
+			value = redirect(proxy->request, location, value);
+		}
 		ret_headers[count++] = (struct sp_answer_header){header->name, value};
 	}
 	return count;

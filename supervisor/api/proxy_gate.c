@@ -10,13 +10,14 @@
 struct sp_gate {
 	struct sp_os_attachment attachment;
 	bool ended;
+	bool letting_in;     /* somebody further up does */
 	unsigned int inside; /* whose turn it is */
 	struct sp_list waiting;
 };
 
 static void free_if_over(struct sp_gate *gate)
 {
-	if (gate->ended && gate->inside == 0)
+	if (gate->ended && gate->inside == 0 && !gate->letting_in)
 		free(gate);
 }
 
@@ -79,6 +80,22 @@ int sp_gate_enter(struct sp_gate_ticket *ticket, struct sp_os_sandbox *os)
 	return 0;
 }
 
+/* Whose turn comes may leave at once, and so may the next: not one inside the other. */
+static void let_in(struct sp_gate *gate)
+{
+	if (gate->letting_in)
+		return;
+	gate->letting_in = true;
+	while (gate->inside < SP_GATE_MAX && !sp_list_empty(&gate->waiting)) {
+		struct sp_gate_ticket *ticket = take_first(gate);
+
+		gate->inside++;
+		ticket->turn(ticket);
+	}
+	gate->letting_in = false;
+	free_if_over(gate);
+}
+
 void sp_gate_leave(struct sp_gate_ticket *ticket)
 {
 	struct sp_gate *gate = ticket->gate;
@@ -90,12 +107,6 @@ void sp_gate_leave(struct sp_gate_ticket *ticket)
 		sp_list_remove(&ticket->link);
 		return;
 	}
-	/* Its place goes to the next, who may leave at once and so on. */
-	if (sp_list_empty(&gate->waiting)) {
-		gate->inside--;
-		free_if_over(gate);
-	} else {
-		ticket = take_first(gate);
-		ticket->turn(ticket);
-	}
+	gate->inside--;
+	let_in(gate);
 }

@@ -35,32 +35,35 @@ void sp_request_resume(struct sp_request *request)
 	sp_listener_kick(request->connection->listener);
 }
 
-bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
-			struct MHD_Response *response)
+static bool add_header(struct MHD_Response *response, const char *name, const char *value)
 {
-	bool failed = !response;
+	return MHD_add_response_header(response, name, value) == MHD_YES;
+}
 
-	if (response) {
-		if (content_type &&
-		    MHD_add_response_header(response, "Content-Type", content_type) == MHD_NO)
-			failed = true;
-		if (MHD_add_response_header(response, "X-Request-Id", request->id) == MHD_NO)
-			failed = true;
-		if ((status == MHD_HTTP_SERVICE_UNAVAILABLE ||
-		     status == MHD_HTTP_TOO_MANY_REQUESTS) &&
-		    MHD_add_response_header(response, "Retry-After", "1") == MHD_NO)
-			failed = true;
-		if (status == MHD_HTTP_METHOD_NOT_ALLOWED && request->match.allow[0] &&
-		    MHD_add_response_header(response, "Allow", request->match.allow) == MHD_NO)
-			failed = true;
-		if (status == MHD_HTTP_UNAUTHORIZED &&
-		    MHD_add_response_header(response, "WWW-Authenticate", "Bearer") == MHD_NO)
-			failed = true;
-		if (request->close &&
-		    MHD_add_response_header(response, "Connection", "close") == MHD_NO)
-			failed = true;
+/* What goes with a status that is ours. */
+static bool add_advice(const struct sp_request *request, unsigned int status,
+		       struct MHD_Response *response)
+{
+	switch (status) {
+	case MHD_HTTP_SERVICE_UNAVAILABLE:
+	case MHD_HTTP_TOO_MANY_REQUESTS:
+		return add_header(response, "Retry-After", "1");
+	case MHD_HTTP_METHOD_NOT_ALLOWED:
+		return !request->match.allow[0] ||
+		       add_header(response, "Allow", request->match.allow);
+	case MHD_HTTP_UNAUTHORIZED:
+		return add_header(response, "WWW-Authenticate", "Bearer");
+	default:
+		return true;
 	}
-	if (failed && response) {
+}
+
+bool sp_request_pass(struct sp_request *request, unsigned int status, struct MHD_Response *response)
+{
+	bool good = response && add_header(response, "X-Request-Id", request->id) &&
+		    (!request->close || add_header(response, "Connection", "close"));
+
+	if (!good && response) {
 		MHD_destroy_response(response);
 		response = NULL; /* out of memory: the connection is dropped without an answer */
 	}
@@ -69,7 +72,18 @@ bool sp_request_respond(struct sp_request *request, unsigned int status, const c
 	request->response = response;
 	if (request->suspended)
 		sp_request_resume(request);
-	return !failed;
+	return good;
+}
+
+bool sp_request_respond(struct sp_request *request, unsigned int status, const char *content_type,
+			struct MHD_Response *response)
+{
+	bool good = response && add_advice(request, status, response) &&
+		    (!content_type || add_header(response, "Content-Type", content_type));
+
+	if (!good && response)
+		MHD_destroy_response(response);
+	return sp_request_pass(request, status, good ? response : NULL);
 }
 
 void sp_reply_text(struct sp_request *request, unsigned int status, const char *content_type,

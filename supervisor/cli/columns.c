@@ -13,6 +13,7 @@
 #include <libsmartcols/libsmartcols.h>
 
 #include "supervisor/cli/cli.h"
+#include "supervisor/cli/text.h"
 
 #define CELL_MAX 1024
 
@@ -39,9 +40,7 @@ void sp_cli_columns_add(struct sp_cli_columns *table, const char *format, ...)
 	va_start(args, format);
 	(void)vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	for (char *at = text; *at; at++)
-		if ((unsigned char)*at < 0x20 || *at == 0x7f)
-			*at = '?';
+	sp_cli_make_printable(text);
 	if (table->cell_count == table->cell_capacity) {
 		table->cell_capacity = table->cell_capacity ? 2 * table->cell_capacity : 64;
 		table->cells =

@@ -180,18 +180,23 @@ bool sp_cli_utf8_valid(const char *text, size_t len)
 	return true;
 }
 
+/* C0, DEL and, in UTF-8, C1: terminals obey U+009B like ESC [. */
+void sp_cli_make_printable(char *text)
+{
+	for (unsigned char *at = (unsigned char *)text; *at; at++) {
+		if (*at < 0x20 || *at == 0x7f)
+			*at = '?';
+		else if (*at == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f)
+			at[0] = at[1] = '?';
+	}
+}
+
 int sp_cli_append_printable(struct sp_buf *out, const char *text)
 {
 	size_t start = out->len;
 	int status = sp_buf_append(out, text, strlen(text));
 
-	if (status < 0)
-		return status;
-	for (size_t i = start; i < out->len; i++) {
-		unsigned char byte = (unsigned char)out->data[i];
-
-		if (byte < 0x20 || byte == 0x7f)
-			out->data[i] = '?';
-	}
-	return 0;
+	if (status == 0)
+		sp_cli_make_printable(out->data + start);
+	return status;
 }

@@ -34,8 +34,9 @@ void sp_cli_json_member(struct sp_cli_json *json, const char *key, const char *t
 /* RFC 3629: no surrogates, no overlong forms, nothing beyond U+10FFFF. */
 bool sp_cli_utf8_valid(const char *text, size_t len);
 
-/* Append for the terminal: control bytes become '?', so that no name or message moves the cursor.
- */
+/* For the terminal: controls become '?', so that no name or message moves the cursor. */
+void sp_cli_make_printable(char *text);
+/* The same of what is appended. */
 int sp_cli_append_printable(struct sp_buf *out, const char *text) SP_MUST_CHECK;
 
 #endif

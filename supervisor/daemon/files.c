@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #define RECORDS_PER_TURN 16
+#define TURN_NS          (2 * SP_NS_PER_MS) /* after which no further record is looked at */
 
 static const char *const names[] = {
 	[SP_INIT_FILE_STAT] = "stat",       [SP_INIT_FILE_OPEN] = "open",
@@ -375,6 +376,7 @@ static bool receive(struct sp_file_op *op)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct sp_file_op *op = poll->data;
+	int64_t until_ns = sp_clock_boot_ns() + TURN_NS;
 
 	if (op->state != FILE_OP_WORKING)
 		return;
@@ -383,7 +385,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		events = UV_READABLE;
 	}
 	for (int i = 0; i < RECORDS_PER_TURN && (events & UV_READABLE) != 0; i++)
-		if (!receive(op) || op->state != FILE_OP_WORKING)
+		if (!receive(op) || op->state != FILE_OP_WORKING || sp_clock_boot_ns() > until_ns)
 			break;
 	if (op->state == FILE_OP_WORKING && (events & UV_WRITABLE) != 0)
 		file_write_flush(op);

@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define LEVELS_MAX (SP_INIT_PATH_MAX / 2) /* each takes a name and a slash of the path */
+#define LEVELS_MAX \
+	(SP_INIT_PATH_MAX / 2 + 1) /* the top, then a name and a slash of the path each */
 
 struct place {
 	uint64_t inode;

@@ -519,25 +519,41 @@ static int attach_workspace(struct builder *builder)
 	return attach(builder, workspace->mount_fd, workspace->path, false);
 }
 
-/* A bind's target is the client's word as well; what it leads to must be there. */
-static int attach_bind(struct builder *builder, uint32_t i)
+/* A bind's target is the client's word as well: looked up, and made where it is missing, with the
+ * workload's permissions. Where it really is decides, whatever it was called. */
+static int find_target(struct builder *builder, const char *wanted, bool is_file)
 {
-	const struct place *source = &builder->binds[i];
+	SP_AUTO_CLOSE int fd = open_path(wanted);
 	char path[SP_INIT_PATH_MAX];
-	SP_AUTO_CLOSE int target_fd = open_path(builder->targets[i]);
-	int status = 0;
+	int status;
 
-	if ((builder->request->read_only_binds & (UINT64_C(1) << i)) != 0)
-		status = read_only(source->mount_fd);
-	if (status < 0)
-		return status;
-	if (target_fd == -ENOENT)
-		return attach(builder, source->mount_fd, builder->targets[i], source->is_file);
-	if (target_fd < 0)
-		return target_fd;
-	status = real_path(target_fd, path);
+	if (fd == -ENOENT)
+		fd = sp_mount_point(builder->root_fd, wanted, is_file);
+	if (fd < 0)
+		return fd == -EROFS ? -ENOENT : fd;
+	status = real_path(fd, path);
 	if (status == 0 && forbidden(path))
 		status = -EPERM;
+	return status < 0 ? status : sp_take_fd(&fd);
+}
+
+static int attach_bind(struct builder *builder, uint32_t i)
+{
+	const struct sp_init_session_open *request = builder->request;
+	const struct place *source = &builder->binds[i];
+	SP_AUTO_CLOSE int target_fd = -1;
+	int status = 0;
+
+	if ((request->read_only_binds & (UINT64_C(1) << i)) != 0)
+		status = read_only(source->mount_fd);
+	if (status == 0)
+		status = become(request->uid, request->gid);
+	if (status < 0)
+		return status;
+	target_fd = find_target(builder, builder->targets[i], source->is_file);
+	status = become(0, 0);
+	if (status == 0 && target_fd < 0)
+		status = target_fd;
 	return status < 0 ? status : sp_mount_attach(source->mount_fd, target_fd);
 }
 

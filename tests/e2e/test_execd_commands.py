@@ -945,6 +945,26 @@ class Code(CommandCase):
         self.assertEqual(events.types[-1], "execution_complete")
         self.assertEqual(self.command("echo fine").texts(), ["fine"])
 
+    def test_results_wait_for_their_client(self):
+        """A client that does not read holds one queue here, whatever the code shows it: by our own
+        words and by frames that it wrote itself."""
+        show = "text = 'x' * 400000\nwhile True: display(text)"
+        forge = ("import os, struct\nframe = {}\nwhile True:\n for n in range(3, 20):\n"
+                 "  try: os.write(n, frame)\n  except OSError: pass")
+        results = forge.format(
+            "b'r' + struct.pack('<I', 400005) + b'text\\0' + b'x' * 399999 + b'\\0'")
+        counts = forge.format("(b'c' + struct.pack('<I', 1) + b'7') * 60000")
+        for code in (show, results, counts):
+            with self.subTest(code):
+                context = self.new_context()
+                before = t.rss_kib(self.daemon.pid)
+                sock, _ = self.open_stream("/code", {"code": code, "context": {"id": context}})
+                time.sleep(4)
+                self.assert_grown_less(before, 24 * 1024)
+                self.assertTrue(self.command("echo fine").texts(), "the others go on")
+                sock.close()  # which interrupts it, and it goes on to be read
+                self.a.execd("DELETE", f"/code/contexts/{context}")
+
     def test_code_without_a_language_is_a_command(self):
         for body in ({"code": "echo $0"}, {"code": "echo $0", "context": {"language": "command"}}):
             events = self.stream("/code", body)

@@ -169,6 +169,36 @@ class Info(FilesCase):
             self.assertIn("X-EXECD-ACCESS-TOKEN", response.json["error"])
 
 
+    def test_a_request_for_nothing_needs_the_token_as_well(self):
+        """Of our own routes: nobody is told that all went well in a sandbox that is not his."""
+        asked = [("POST", "/files/mv", b"[]"), ("POST", "/files/replace", b"{}"),
+                 ("POST", "/files/replace?verbose=true", b"{}"), ("POST", "/files/permissions", b"{}"),
+                 ("POST", "/directories", b"{}"), ("DELETE", "/files", None),
+                 ("DELETE", "/directories", None), ("GET", "/files/info", None)]
+        wrong = [(self.box_.own_id, "0" * 64), (self.box_.own_id, self.box().token),
+                 ("a" * len(self.box_.own_id), self.box_.token)]
+        for method, path, body in asked:
+            with self.subTest(method=method, path=path):
+                own = f"/v1/sandboxes/{self.box_.own_id}{path}"
+                response = self.ask(method, own, raw=body,
+                                    headers={"X-Sandpool-Token": self.box_.token})
+                self.assertEqual(response.status, 200, response.body)
+                for sandbox, token in wrong:
+                    response = self.ask(method, f"/v1/sandboxes/{sandbox}{path}", raw=body,
+                                        headers={"X-Sandpool-Token": token})
+                    self.assertEqual((response.status, response.code), (404, "NOT_FOUND"))
+
+    def test_a_search_that_would_keep_the_daemon_busy_is_refused(self):
+        """Each name is compared with 256 patterns that fail at their last byte, wherever they begin."""
+        self.shell("mkdir /workspace/d; cd /workspace/d; "
+                   "for i in $(seq 100); do touch $(printf 'a%.0s' $(seq 250))$i; done")
+        slow = "*" + "{,}" * 8 + "a" * 128 + "b"
+        self.refused(self.execd("GET", "/files/search?" + query(path="/workspace/d", pattern=slow)),
+                     400)
+        response = self.execd("GET", "/files/search?" + query(path="/workspace/d", pattern="*7"))
+        self.assertEqual((response.status, len(response.json)), (200, 10))
+
+
 class Search(FilesCase):
     def search(self, path, **parameters):
         response = self.execd("GET", "/files/search?" + query(path=path, **parameters))

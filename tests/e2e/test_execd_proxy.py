@@ -333,6 +333,45 @@ class Answers(ProxyCase):
                             "Content-Length: 0\r\n\r\n")
         self.assertEqual(response.headers["Location"], "http://e.example/")
 
+    def lines(self, text, root="lifecycle"):
+        """The head's lines as they came."""
+        sock = self.connect()
+        self.send(sock, "GET", self.roots[root] + "/raw?" + text.encode().hex(),
+                  {**self.shared.headers, "Connection": "close"})
+        return receive_all(sock).partition(b"\r\n\r\n")[0].decode().split("\r\n")
+
+    def test_of_many_locations_the_first_is_passed_on(self):
+        """However long the others are: what they become lies in one place."""
+        for root, path in self.roots.items():
+            for others in (["/b"], ["/" + "b" * 3000], ["/b", "http://e.example/", "/" + "c" * 2000]):
+                text = "".join(f"Location: {value}\r\n" for value in ["/a", *others])
+                with self.subTest(root=root, others=[other[:3] for other in others]):
+                    lines = self.lines("HTTP/1.1 302 Found\r\n" + text +
+                                       "Content-Length: 0\r\n\r\n", root)
+                    self.assertEqual([line for line in lines if line.startswith("Location:")],
+                                     [f"Location: {path}/a"])
+
+    def test_what_goes_with_a_status_is_the_servers(self):
+        for status, header, ours in (
+                (401, 'WWW-Authenticate: Basic realm="x"', "WWW-Authenticate"),
+                (405, "Allow: BREW", "Allow"), (429, "Retry-After: 77", "Retry-After"),
+                (503, "Retry-After: 78", "Retry-After"), (503, "X-None: 1", "Retry-After"),
+                (401, "X-None: 1", "WWW-Authenticate")):
+            with self.subTest(status=status, header=header):
+                lines = self.lines(f"HTTP/1.1 {status} No\r\n{header}\r\nContent-Length: 0\r\n\r\n")
+                self.assertIn(header, lines)
+                self.assertEqual([line for line in lines if line.startswith(ours) and line != header],
+                                 [])
+        response = self.ask("GET", self.roots["lifecycle"] + "/x")
+        self.assertEqual((response.status, response.headers["WWW-Authenticate"]), (401, "Bearer"))
+
+    def test_every_line_of_connection_counts(self):
+        lines = self.lines("HTTP/1.1 200 OK\r\nConnection: X-A\r\nX-A: 1\r\nX-B: 1\r\nX-C: 1\r\n"
+                           "Connection: close, X-B\r\nContent-Length: 0\r\n\r\n")
+        self.assertIn("X-C: 1", lines)
+        for name in ("X-A", "X-B"):
+            self.assertFalse([line for line in lines if line.startswith(name)], lines)
+
     def test_a_dead_port_is_502(self):
         """execd says it in text, the lifecycle API as an error of its own."""
         response = self.shared.execd("GET", "/proxy/9/x")

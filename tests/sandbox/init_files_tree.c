@@ -297,6 +297,36 @@ Test(init_file_move, across_mounts)
 	cr_assert_str_eq(said("find / -name '.sandpool*' 2>/dev/null"), "");
 }
 
+static void many_inodes(struct sp_boot *boot)
+{
+	boot->pool.tmp_inodes = 6 * SP_INIT_PATH_MAX;
+}
+
+/* As deep as a path can name, and one level more. */
+Test(init_file_move_limit, across_mounts_however_deep, .fini = tear_down)
+{
+	struct harness_options options = {.edit = many_inodes};
+	static const char make[] = "import os\n"
+				   "os.chdir('/tmp'); os.mkdir('t'); os.chdir('t')\n"
+				   "for i in range(%d): os.mkdir('d'); os.chdir('d')\n";
+	char script[256];
+
+	if (init_harness_missing())
+		cr_skip("%s", init_harness_missing());
+	harness_ready(&harness, &options);
+	(void)snprintf(script, sizeof(script), make, SP_INIT_PATH_MAX / 2);
+	python(script);
+	cr_assert(move("/tmp/t", "/workspace/t", false) == 0, "%s in '%s'", strerror(-reply.status),
+		  reply.stage);
+	cr_assert(remove_it("/workspace/t", true) == 0);
+	(void)snprintf(script, sizeof(script), make, SP_INIT_PATH_MAX / 2 + 1);
+	python(script);
+	cr_assert(move("/tmp/t", "/workspace/t", false) == -E2BIG, "%s in '%s'",
+		  strerror(-reply.status), reply.stage);
+	cr_assert(remove_it("/tmp/t", true) == 0);
+	cr_assert_str_eq(said("ls -A /tmp /workspace"), "/tmp:\n\n/workspace:\nmade\n");
+}
+
 Test(init_file_move, across_mounts_is_all_or_nothing)
 {
 	shell("cd /tmp; mkdir t; echo f > t/f; mkfifo t/p; mkdir /workspace/t; touch "

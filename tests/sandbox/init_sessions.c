@@ -417,10 +417,18 @@ Test(init_sessions, sources_and_targets)
 		{"/home/in", "/", -EPERM, "target:0"},
 		{"/home/in", "/none", -ENOENT, "target:0"},
 		{"/home/in", "/tmp/made/for/it", 0, ""},
+		{"/home/in", "/workspace/made/for/it", 0, ""},
+		{"/home/in", "/.init/made", -EACCES, "target:0"},
+		{"/home/in", "//.init//made", -EACCES, "target:0"},
+		{"/home/in", "/.init/upper", -EACCES, "target:0"},
+		{"/home/in", "/workspace/shut/made", -EACCES, "target:0"},
+		{"/home/in", "/workspace/shut/at", -EACCES, "target:0"},
 	};
 
-	(void)shell_in(0, "mkdir /home/in /workspace/at; ln -s /usr /home/out; "
-			  "ln -s at /workspace/link; echo there > /home/in/file");
+	(void)shell_in(0,
+		       "mkdir -p /home/in /workspace/at /workspace/shut/at; ln -s /usr /home/out; "
+		       "chmod 0 /workspace/shut; "
+		       "ln -s at /workspace/link; echo there > /home/in/file");
 	for (size_t i = 0; i < SP_ARRAY_SIZE(cases); i++) {
 		struct open_message message = message_of((uint32_t)i + 1, SP_INIT_SESSION_RW);
 		union harness_answer answer;
@@ -444,6 +452,10 @@ Test(init_sessions, sources_and_targets)
 			       cases[i].target);
 		cr_assert_str_eq(shell_in((uint32_t)i + 1, script), "there\n1\n", "%zu", i);
 	}
+	/* What was made in the sandbox's own is the workload's like all that is there. */
+	cr_assert_str_eq(shell_in(0, "stat -c '%u %g' /workspace/made /workspace/made/for/it; "
+				     "rm -r /workspace/made && echo gone"),
+			 "1000 1000\n1000 1000\ngone\n");
 }
 
 static void expect_source(uint32_t number, const char *allowed, const char *source, int status)

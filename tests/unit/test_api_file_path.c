@@ -3,6 +3,8 @@
  */
 #include "supervisor/api/file_path.h"
 
+#include "pool/base/buf.h"
+
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -57,6 +59,23 @@ Test(api_file_path, variables_are_expanded_once)
 		else
 			cr_assert(err.code == SP_CODE_INVALID_ARGUMENT && err.message[0]);
 	}
+}
+
+Test(api_file_path, variables_of_the_limit_are_expanded_and_one_more_is_not)
+{
+	struct sp_buf text;
+	char out[64];
+
+	sp_buf_init(&text, 1024);
+	for (unsigned int i = 0; i < SP_PATH_VARIABLES_MAX; i++)
+		cr_assert(sp_buf_printf(&text, "%s", i % 2 ? "$A" : "${EMPTY}") == 0);
+	cr_assert(sp_file_path_expand(sp_buf_text(&text), variable, NULL, out, sizeof(out), NULL) ==
+		  0);
+	cr_assert_str_eq(out, "aaaaaaaa");
+	cr_assert(sp_buf_printf(&text, "$A") == 0);
+	cr_assert(sp_file_path_expand(sp_buf_text(&text), variable, NULL, out, sizeof(out), NULL) ==
+		  -E2BIG);
+	sp_buf_done(&text);
 }
 
 Test(api_file_path, detours_are_taken_off)

@@ -114,3 +114,46 @@ Test(api_glob, stars_do_not_multiply, .timeout = 10)
 	for (int i = 0; i < 1000; i++)
 		cr_assert(!matches("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", name));
 }
+
+/* 256 alternatives of 100 bytes, each of which fails at its last byte, everywhere in the name. */
+static void compile_slow(struct sp_glob *glob, char *name, size_t name_size)
+{
+	char pattern[512] = "*{,}{,}{,}{,}{,}{,}{,}{,}";
+	size_t len = strlen(pattern);
+
+	memset(pattern + len, 'a', 128);
+	memcpy(pattern + len + 128, "b", 2);
+	memset(name, 'a', name_size);
+	name[name_size - 1] = '\0';
+	cr_assert(sp_glob_compile(glob, pattern, NULL) == 0);
+	cr_assert(glob->count == SP_GLOB_ALTERNATIVES_MAX);
+}
+
+Test(api_glob, what_takes_too_long_is_given_up, .timeout = 20)
+{
+	struct sp_glob glob;
+	char name[256];
+
+	compile_slow(&glob, name, sizeof(name));
+	for (int i = 0; i < 100000; i++)
+		cr_assert(!sp_glob_matches(&glob, name));
+	cr_assert(sp_glob_is_spent(&glob));
+	cr_assert(!sp_glob_matches(&glob, "b"), "it matches nothing any more");
+	sp_glob_done(&glob);
+}
+
+Test(api_glob, what_each_name_may_take_lasts_for_ever)
+{
+	struct sp_glob glob;
+	char name[256];
+
+	memset(name, 'a', sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	cr_assert(sp_glob_compile(&glob, "{*.py,*.c,*.h,*a}", NULL) == 0);
+	for (int i = 0; i < 100000; i++)
+		cr_assert(sp_glob_matches(&glob, name));
+	cr_assert(!sp_glob_is_spent(&glob));
+	sp_glob_done(&glob);
+	memset(&glob, 0, sizeof(glob));
+	cr_assert(!sp_glob_is_spent(&glob), "none is not spent");
+}

@@ -56,8 +56,12 @@ Test(cli_columns, an_empty_table_is_its_headings)
 Test(cli_columns, control_bytes_become_question_marks)
 {
 	add_row("a\x1b[2J", 1, "two\nlines");
+	add_row("\xc2\x9b"
+		"2J",
+		1, "gr\xc3\xbcn\xc2\xa0\xc2\x80");
 	sp_cli_columns_write_plain(&table, false, &out);
-	cr_assert_str_eq(sp_buf_text(&out), "a?[2J  1  two?lines\n");
+	cr_assert_str_eq(sp_buf_text(&out), "a?[2J  1  two?lines\n"
+					    "??2J   1  gr\xc3\xbcn\xc2\xa0??\n");
 }
 
 Test(cli_columns, many_rows_are_kept)

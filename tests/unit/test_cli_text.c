@@ -127,5 +127,6 @@ Test(cli_text, the_writer_keeps_its_first_failure)
 Test(cli_text, control_bytes_do_not_reach_the_terminal)
 {
 	cr_assert(sp_cli_append_printable(&out, "a\x1b[31mb\nc\td\x7f grün") == 0);
-	cr_assert_str_eq(sp_buf_text(&out), "a?[31mb?c?d? grün");
+	cr_assert(sp_cli_append_printable(&out, "\xc2\x9b[31m\xc2\xa0\xc2") == 0);
+	cr_assert_str_eq(sp_buf_text(&out), "a?[31mb?c?d? grün??[31m\xc2\xa0\xc2");
 }

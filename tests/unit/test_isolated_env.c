@@ -4,6 +4,8 @@
 #include "supervisor/api/execd_isolated.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 Test(isolated_env, secrets_by_their_names)
@@ -71,4 +73,35 @@ Test(isolated_env, names_too_long_to_be_looked_at)
 	memset(entry, 'A', sizeof(entry));
 	memcpy(entry + 256, "=x", 3);
 	cr_assert(!sp_isolated_env_passes(entry, false, NULL));
+}
+
+static int read_with_keys(size_t count)
+{
+	struct sp_os_sandbox *os = sp_os_sandbox_new();
+	json_t *body = json_pack("{s:{s:s}, s:{s:s, s:[]}}", "workspace", "path", "/w",
+				 "env_passthrough", "mode", "allow", "keys");
+	json_t *keys = json_object_get(json_object_get(body, "env_passthrough"), "keys");
+	struct sp_isolated_wish wish = {0};
+	struct sp_err err = {0};
+	char *text;
+	int status;
+
+	for (size_t i = 0; i < count; i++)
+		cr_assert(json_array_append_new(keys, json_string("A")) == 0);
+	text = json_dumps(body, JSON_COMPACT);
+	cr_assert(os && text);
+	status = sp_isolated_wish_read(&wish, os, text, strlen(text), &err);
+	cr_assert(status == 0 || err.code == SP_CODE_INVALID_ARGUMENT);
+	sp_isolated_wish_done(&wish);
+	sp_os_unref(os);
+	json_decref(body);
+	free(text);
+	return status;
+}
+
+/* Each is compared with each variable of the sandbox. */
+Test(isolated_env, as_many_keys_as_variables_and_not_one_more)
+{
+	cr_assert(read_with_keys(SP_EXECD_ENV_MAX) == 0);
+	cr_assert(read_with_keys(SP_EXECD_ENV_MAX + 1) == -EINVAL);
 }

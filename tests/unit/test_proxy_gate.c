@@ -4,6 +4,7 @@
 #include "supervisor/api/proxy_gate.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNT (SP_GATE_MAX + 4)
@@ -94,6 +95,67 @@ Test(proxy_gate, a_turn_may_be_over_at_once)
 	cr_assert(order_count == COUNT - SP_GATE_MAX);
 	cr_assert(sp_gate_enter(&guests[0].ticket, os) == 1, "a place is free again");
 	end(os);
+}
+
+/* As many as there may be connections: all of those that wait for a paused sandbox are refused in
+ * one go. */
+static void leave_at_once(struct sp_gate_ticket *ticket)
+{
+	order_count++;
+	sp_gate_leave(ticket);
+}
+
+Test(proxy_gate, however_many_turns_are_over_at_once)
+{
+	const unsigned int many = 65536;
+	struct sp_gate_ticket *tickets = calloc(many, sizeof(*tickets));
+	struct sp_os_sandbox *os = begin();
+
+	cr_assert(tickets);
+	for (unsigned int i = SP_GATE_MAX; i < COUNT; i++)
+		sp_gate_leave(&guests[i].ticket);
+	for (unsigned int i = 0; i < many; i++) {
+		tickets[i].turn = leave_at_once;
+		cr_assert(sp_gate_enter(&tickets[i], os) == 0);
+	}
+	sp_gate_leave(&guests[0].ticket);
+	cr_assert(order_count == many);
+	cr_assert(sp_gate_enter(&guests[0].ticket, os) == 1);
+	end(os);
+	free(tickets);
+}
+
+/* The sandbox ends while those that wait for it are let in. */
+static struct sp_os_sandbox *to_end;
+
+static void end_and_leave(struct sp_gate_ticket *ticket)
+{
+	sp_os_end(to_end);
+	sp_gate_leave(ticket);
+}
+
+static void leave_and_end(struct sp_gate_ticket *ticket)
+{
+	sp_gate_leave(ticket);
+	sp_os_end(to_end);
+}
+
+Test(proxy_gate, a_turn_may_end_the_sandbox)
+{
+	void (*const turns[])(struct sp_gate_ticket * ticket) = {end_and_leave, leave_and_end};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(turns); i++) {
+		memset(guests, 0, sizeof(guests));
+		to_end = begin();
+		guests[SP_GATE_MAX].ticket.turn = turns[i];
+		for (unsigned int j = 0; j < SP_GATE_MAX; j++)
+			sp_gate_leave(&guests[j].ticket);
+		for (unsigned int j = SP_GATE_MAX + 1; j < COUNT; j++)
+			cr_assert(guests[j].turns + guests[j].ends == 1, "%u", j);
+		for (unsigned int j = SP_GATE_MAX + 1; j < COUNT; j++)
+			sp_gate_leave(&guests[j].ticket);
+		end(to_end);
+	}
 }
 
 Test(proxy_gate, the_end_of_the_sandbox_is_told_to_who_waits)
