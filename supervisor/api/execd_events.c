@@ -18,6 +18,7 @@
 
 #define EVENT_MAX  (16u << 20) /* the longest line or result with every byte escaped */
 #define EVENT_KEEP (64u * 1024)
+#define SHORT_LINE (8u * 1024) /* while clients that do not read hold too much */
 #define OUTPUTS    2
 
 struct sp_events {
@@ -29,17 +30,29 @@ struct sp_events {
 	struct sp_lines lines[OUTPUTS];
 	struct sp_buf kept; /* output that found no room … */
 	int kept_stream;    /* … and whose it is */
+	size_t held;        /* of output_bytes: what is kept, and lines without an end */
 	struct sp_buf event;
 	struct sp_buf last; /* ENDING: the last event */
 	bool full;
 	bool ending;
 };
 
+static void recount(struct sp_events *events)
+{
+	size_t held = events->kept.len;
+
+	for (size_t i = 0; i < OUTPUTS; i++)
+		held += events->lines[i].tail.len;
+	events->api->output_bytes += held - events->held;
+	events->held = held;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
 	struct sp_events *events = handle->data;
 	struct sp_api *api = events->api;
 
+	api->output_bytes -= events->held;
 	for (size_t i = 0; i < OUTPUTS; i++)
 		sp_lines_done(&events->lines[i]);
 	sp_buf_done(&events->kept);
@@ -85,6 +98,8 @@ static void send_event(struct sp_events *events, struct sp_json_out *out)
 	if (out->status == 0) {
 		events->full |=
 			!sp_answer_stream_write(answer, sp_buf_text(out->buf), out->buf->len);
+		if (events->event.capacity > EVENT_KEEP)
+			sp_buf_done(&events->event);
 		return;
 	}
 	events->full = true;
@@ -126,12 +141,21 @@ static bool emit_line(void *arg, const char *line, size_t len)
 	return !events->full;
 }
 
+static size_t feed(struct sp_events *events, const char *data, size_t len)
+{
+	struct sp_lines *lines = &events->lines[events->kept_stream - 1];
+
+	sp_lines_limit(lines, sp_api_output_tight(events->api) ? SHORT_LINE : SP_EXECD_LINE_MAX);
+	return sp_lines_feed(lines, data, len, emit_line, events);
+}
+
 static void flush_lines(struct sp_events *events)
 {
 	for (int i = 0; i < OUTPUTS; i++) {
 		events->kept_stream = i + 1;
 		sp_lines_flush(&events->lines[i], emit_line, events);
 	}
+	recount(events);
 }
 
 static void end(struct sp_events *events)
@@ -149,9 +173,9 @@ static void on_drained(void *arg)
 	size_t taken;
 
 	events->full = false;
-	taken = sp_lines_feed(&events->lines[events->kept_stream - 1], sp_buf_text(&events->kept),
-			      events->kept.len, emit_line, events);
+	taken = feed(events, sp_buf_text(&events->kept), events->kept.len);
 	sp_buf_consume(&events->kept, taken);
+	recount(events);
 	if (events->full)
 		return;
 	sp_buf_done(&events->kept);
@@ -177,9 +201,10 @@ bool sp_events_output(struct sp_events *events, int stream, const void *data, si
 
 	sp_assert(!events->ending && events->kept.len == 0);
 	events->kept_stream = stream;
-	taken = sp_lines_feed(&events->lines[stream - 1], data, len, emit_line, events);
+	taken = feed(events, data, len);
 	if (sp_buf_append(&events->kept, (const char *)data + taken, len - taken) < 0)
 		sp_answer_stream_break(events->answer);
+	recount(events);
 	return !events->full;
 }
 
@@ -279,6 +304,7 @@ int sp_events_open(struct sp_request *request, const char *id, const struct sp_e
 		(void)sp_request_respond(request, MHD_HTTP_OK, NULL, NULL);
 		return -ENOMEM;
 	}
+	sp_request_body_forget(request);
 	events->api = api;
 	events->owner = owner;
 	events->arg = arg;
