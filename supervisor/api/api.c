@@ -17,6 +17,7 @@
 #include "pool/base/fd.h"
 #include "pool/base/log.h"
 #include "supervisor/api/duplex.h"
+#include "supervisor/api/execd_events.h"
 #include "supervisor/api/tls.h"
 
 #include <errno.h>
@@ -143,6 +144,7 @@ static void on_check(uv_check_t *check)
 	(void)uv_idle_stop(&api->idle);
 	if (api->closing)
 		return;
+	sp_events_next_turn(api);
 	sp_duplex_flush_all(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].kicked)
@@ -259,6 +261,7 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
 	sp_list_init(&api->flush);
+	sp_list_init(&api->late_events);
 	sp_list_init(&api->files_running);
 	sp_list_init(&api->files_waiting);
 	status = sp_os_table_new(&api->os);

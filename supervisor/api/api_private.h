@@ -89,8 +89,10 @@ struct sp_api {
 	uint32_t extra_count;   /* … and operators who are served all the same */
 	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
 	struct sp_list streams; /* every open sp_duplex */
-	struct sp_list flush;   /* those with something to write, and … */
-	uv_check_t check; /* … listeners to run: both done at the end of a turn of the loop … */
+	struct sp_list flush;   /* those with something to write, … */
+	struct sp_list late_events; /* … event streams that had their share of this turn, and … */
+	int64_t event_share;        /* … what is left of it (execd_events.c) */
+	uv_check_t check; /* … listeners to run: all done at the end of a turn of the loop … */
 	uv_idle_t idle;   /* … which does not sleep while this is active */
 	uv_timer_t sweep; /* deadlines of connections, once a second while there are any */
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */

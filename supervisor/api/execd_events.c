@@ -19,9 +19,14 @@
 #define EVENT_MAX  (16u << 20) /* the longest line or result with every byte escaped */
 #define EVENT_KEEP (64u * 1024)
 #define SHORT_LINE (8u * 1024) /* while clients that do not read hold too much */
+/* What all streams may write in one turn of the loop, and what an event costs beside its text: some
+ * 250 short lines, a quarter of a millisecond. */
+#define TURN_SHARE (64 * 1024)
+#define EVENT_COST 256
 #define OUTPUTS    2
 
 struct sp_events {
+	struct sp_list late; /* in api->late_events: has more, and has had its share */
 	struct sp_api *api;
 	struct sp_answer_stream *answer; /* NULL: gone, or its end was said */
 	const struct sp_events_owner *owner;
@@ -65,6 +70,7 @@ static void on_closed(uv_handle_t *handle)
 static void close_events(struct sp_events *events)
 {
 	events->answer = NULL;
+	sp_list_remove(&events->late);
 	uv_close((uv_handle_t *)&events->ping, on_closed);
 }
 
@@ -138,7 +144,8 @@ static bool emit_line(void *arg, const char *line, size_t len)
 	struct sp_events *events = arg;
 
 	send_text(events, events->kept_stream == 2 ? "stderr" : "stdout", line, len);
-	return !events->full;
+	events->api->event_share -= EVENT_COST + (int64_t)len;
+	return !events->full && events->api->event_share > 0;
 }
 
 static size_t feed(struct sp_events *events, const char *data, size_t len)
@@ -166,23 +173,62 @@ static void end(struct sp_events *events)
 	close_events(events);
 }
 
-/* There is room again. */
-static void on_drained(void *arg)
+static bool is_late(const struct sp_events *events)
 {
-	struct sp_events *events = arg;
-	size_t taken;
+	return !sp_list_empty(&events->late);
+}
 
-	events->full = false;
-	taken = feed(events, sp_buf_text(&events->kept), events->kept.len);
-	sp_buf_consume(&events->kept, taken);
-	recount(events);
-	if (events->full)
+/* If it has more, and nothing but this turn's share stops it. */
+static void wait_for_turn(struct sp_events *events)
+{
+	if (events->full || events->kept.len == 0)
+		return;
+	sp_list_append(&events->api->late_events, &events->late);
+	sp_api_wake(events->api);
+}
+
+/* With what is kept. */
+static void go_on(struct sp_events *events)
+{
+	if (events->api->event_share > 0) {
+		size_t taken = feed(events, sp_buf_text(&events->kept), events->kept.len);
+
+		sp_buf_consume(&events->kept, taken);
+		recount(events);
+	}
+	wait_for_turn(events);
+	if (events->full || is_late(events))
 		return;
 	sp_buf_done(&events->kept);
 	if (events->ending)
 		end(events);
 	else if (events->owner->drained)
 		events->owner->drained(events->arg);
+}
+
+/* There is room again. */
+static void on_drained(void *arg)
+{
+	struct sp_events *events = arg;
+
+	events->full = false;
+	if (!is_late(events))
+		go_on(events);
+}
+
+void sp_events_next_turn(struct sp_api *api)
+{
+	api->event_share = TURN_SHARE;
+	while (api->event_share > 0 && !sp_list_empty(&api->late_events)) {
+		struct sp_events *events =
+			SP_CONTAINER_OF(api->late_events.next, struct sp_events, late);
+
+		sp_list_remove(&events->late);
+		if (!events->full)
+			go_on(events);
+	}
+	if (!sp_list_empty(&api->late_events))
+		sp_api_wake(api);
 }
 
 static void on_gone(void *arg)
@@ -197,15 +243,17 @@ static void on_gone(void *arg)
 
 bool sp_events_output(struct sp_events *events, int stream, const void *data, size_t len)
 {
-	size_t taken;
+	size_t taken = 0;
 
 	sp_assert(!events->ending && events->kept.len == 0);
 	events->kept_stream = stream;
-	taken = feed(events, data, len);
+	if (events->api->event_share > 0)
+		taken = feed(events, data, len);
 	if (sp_buf_append(&events->kept, (const char *)data + taken, len - taken) < 0)
 		sp_answer_stream_break(events->answer);
 	recount(events);
-	return !events->full;
+	wait_for_turn(events);
+	return !events->full && !is_late(events);
 }
 
 /* ---- the other events ---- */
@@ -305,6 +353,7 @@ int sp_events_open(struct sp_request *request, const char *id, const struct sp_e
 		return -ENOMEM;
 	}
 	sp_request_body_forget(request);
+	sp_list_init(&events->late);
 	events->api = api;
 	events->owner = owner;
 	events->arg = arg;
