@@ -21,10 +21,12 @@
 #include <string.h>
 
 #define BLOCK        (32u * 1024) /* libmicrohttpd's, for each stream */
+#define SHORT_QUEUE  (32u * 1024) /* while clients that do not read hold too much */
 #define COMPACT_FROM (64u * 1024) /* bytes sent that are worth moving the rest for */
 #define KEEP_MAX     (64u * 1024) /* memory that an idle stream keeps */
 
 struct sp_answer_stream {
+	struct sp_api *api;
 	struct sp_request *request; /* lives longer than the response is asked for bytes */
 	struct sp_answer_stream_events events;
 	void *arg;
@@ -44,6 +46,7 @@ static size_t queued(const struct sp_answer_stream *stream)
 
 static void discard(struct sp_answer_stream *stream)
 {
+	stream->api->output_bytes -= queued(stream);
 	sp_buf_done(&stream->queue);
 	stream->sent = 0;
 }
@@ -87,6 +90,7 @@ static void take(struct sp_answer_stream *stream, char *to, size_t len)
 {
 	memcpy(to, stream->queue.data + stream->sent, len);
 	stream->sent += len;
+	stream->api->output_bytes -= len;
 	if (queued(stream) == 0) {
 		sp_buf_clear(&stream->queue);
 		stream->sent = 0;
@@ -133,6 +137,11 @@ static void on_released(void *cls)
 
 /* ---- the owner's side ---- */
 
+static size_t queue_max(const struct sp_answer_stream *stream)
+{
+	return sp_api_output_tight(stream->api) ? SHORT_QUEUE : SP_ANSWER_STREAM_QUEUE;
+}
+
 static bool add_headers(struct MHD_Response *response, const struct sp_answer_header *headers,
 			size_t count)
 {
@@ -168,6 +177,7 @@ int sp_answer_stream_open(struct sp_request *request, unsigned int status,
 		sp_request_respond(request, status, NULL, NULL);
 		return -ENOMEM;
 	}
+	stream->api = request->api;
 	stream->request = request;
 	stream->events = *events;
 	stream->arg = arg;
@@ -192,7 +202,8 @@ bool sp_answer_stream_write(struct sp_answer_stream *stream, const void *data, s
 		sp_answer_stream_break(stream);
 		return false;
 	}
-	if (queued(stream) >= SP_ANSWER_STREAM_QUEUE)
+	stream->api->output_bytes += len;
+	if (queued(stream) >= queue_max(stream))
 		stream->full = true; /* until `drained` */
 	if (len > 0)
 		resume(stream);

@@ -17,6 +17,7 @@
 #include "pool/base/fd.h"
 #include "pool/base/log.h"
 #include "supervisor/api/duplex.h"
+#include "supervisor/api/execd_events.h"
 #include "supervisor/api/tls.h"
 
 #include <errno.h>
@@ -30,6 +31,28 @@
 void sp_api_handle_opened(struct sp_api *api)
 {
 	api->open_handles++;
+}
+
+static size_t beyond_free(size_t bytes)
+{
+	return bytes > SP_API_INPUT_FREE ? bytes - SP_API_INPUT_FREE : 0;
+}
+
+bool sp_api_charge_input(struct sp_api *api, size_t *held, size_t now)
+{
+	size_t others = api->input_bytes - beyond_free(*held);
+
+	if (now > *held && beyond_free(now) > 0 &&
+	    others + beyond_free(now) > SP_API_INPUT_TOTAL_MAX)
+		return false;
+	api->input_bytes = others + beyond_free(now);
+	*held = now;
+	return true;
+}
+
+bool sp_api_output_tight(const struct sp_api *api)
+{
+	return api->output_bytes > SP_API_OUTPUT_TOTAL;
 }
 
 static void api_free(struct sp_api *api)
@@ -122,6 +145,7 @@ static void on_check(uv_check_t *check)
 	(void)uv_idle_stop(&api->idle);
 	if (api->closing)
 		return;
+	sp_events_next_turn(api);
 	sp_duplex_flush_all(api);
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].kicked)
@@ -238,6 +262,7 @@ int sp_api_new(struct sp_service *service, struct uv_loop_s *loop, struct sp_api
 	sp_list_init(&api->connections);
 	sp_list_init(&api->streams);
 	sp_list_init(&api->flush);
+	sp_list_init(&api->late_events);
 	sp_list_init(&api->files_running);
 	sp_list_init(&api->files_waiting);
 	sp_account_cache_init(&api->accounts);
@@ -269,18 +294,26 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *text)
 	return strlen(text);
 }
 
-/* Accept as long as there is room to say "too many"; beyond that the connection is just closed. */
+static uint32_t beyond_all_limits(const struct sp_api *api)
+{
+	return api->max_connections + SP_API_OVERFLOW_CONNECTIONS + SP_API_OPERATOR_CONNECTIONS;
+}
+
+/* Accept as long as there is room to say "too many"; beyond that the connection is just closed. On
+ * a Unix socket it may be an operator's, which is known once it is open. */
 static enum MHD_Result accept_policy(void *cls, const struct sockaddr *address, socklen_t len)
 {
 	const struct sp_listener *listener = cls;
 	const struct sp_api *api = listener->api;
+	bool told = api->connection_count - api->extra_count <
+			    api->max_connections + SP_API_OVERFLOW_CONNECTIONS &&
+		    api->refused_count < SP_API_OVERFLOW_CONNECTIONS;
+	bool extra = listener->kind == SP_LISTENER_UNIX &&
+		     api->connection_count < beyond_all_limits(api);
 
 	SP_UNUSED(address);
 	SP_UNUSED(len);
-	return api->connection_count < api->max_connections + SP_API_OVERFLOW_CONNECTIONS &&
-			       api->refused_count < SP_API_OVERFLOW_CONNECTIONS
-		       ? MHD_YES
-		       : MHD_NO;
+	return told || (extra && api->extra_count < SP_API_OPERATOR_CONNECTIONS) ? MHD_YES : MHD_NO;
 }
 
 static struct MHD_Daemon *start_mhd(struct sp_listener *listener)
@@ -300,7 +333,7 @@ static struct MHD_Daemon *start_mhd(struct sp_listener *listener)
 	return MHD_start_daemon(
 		flags, 0, accept_policy, listener, sp_request_access, listener,
 		MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned int)(api->max_connections + SP_API_OVERFLOW_CONNECTIONS + 1),
+		(unsigned int)(beyond_all_limits(api) + 1),
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SP_API_CONNECTION_MEMORY,
 		MHD_OPTION_CONNECTION_TIMEOUT, SP_API_STALL_TIMEOUT_S, MHD_OPTION_NOTIFY_CONNECTION,
 		sp_connection_notify, listener, MHD_OPTION_NOTIFY_COMPLETED, sp_request_completed,

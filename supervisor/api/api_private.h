@@ -33,12 +33,22 @@
 #define SP_API_IDLE_TIMEOUT_MS    (75 * SP_MS_PER_S) /* between two requests */
 #define SP_API_STALL_TIMEOUT_S    75u                /* a client that does not read its answer */
 #define SP_API_CONNECTION_MEMORY  (32u * 1024)       /* libmicrohttpd's, per connection */
-/* Beyond max_connections this many more are told 503; beyond these a connection is just closed. */
+/* Beyond max_connections this many more are told 503; beyond these a connection is just closed.
+ * Operators are served on some more: who is to end a flood must get in. */
 #define SP_API_OVERFLOW_CONNECTIONS 32u
+#define SP_API_OPERATOR_CONNECTIONS 16u
 #define SP_API_REQUEST_ID_MAX       128u
 #define SP_API_RESPONSE_MAX         (256u << 20)
 #define SP_API_PLAIN_OUTPUT_MAX     (16u << 20)  /* stdout + stderr of one exec answered as JSON */
 #define SP_API_PLAIN_TOTAL_MAX      (256u << 20) /* of all such execs together */
+/* What clients have sent and is held until it is complete, or until it was answered: all bodies
+ * and frames together. The first bytes of each do not count, so ordinary requests and frames of
+ * data always find room. */
+#define SP_API_INPUT_TOTAL_MAX (256u << 20)
+#define SP_API_INPUT_FREE      (68u * 1024)
+/* Output that waits for clients to read it. When all of it together is more, every stream counts
+ * as full much sooner and programs wait; nothing is lost. */
+#define SP_API_OUTPUT_TOTAL    (256u << 20)
 #define SP_API_BACKLOG              511
 #define SP_API_WORKSPACE_MAX        4096u
 
@@ -76,16 +86,21 @@ struct sp_api {
 
 	struct sp_list connections;
 	uint32_t connection_count;
-	uint32_t refused_count; /* of these, those that are over the limit */
+	uint32_t refused_count; /* of these, those that are over the limit, … */
+	uint32_t extra_count;   /* … and operators who are served all the same */
 	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
 	struct sp_list streams; /* every open sp_duplex */
-	struct sp_list flush;   /* those with something to write, and … */
-	uv_check_t check; /* … listeners to run: both done at the end of a turn of the loop … */
+	struct sp_list flush;   /* those with something to write, … */
+	struct sp_list late_events; /* … event streams that had their share of this turn, and … */
+	int64_t event_share;        /* … what is left of it (execd_events.c) */
+	uv_check_t check; /* … listeners to run: all done at the end of a turn of the loop … */
 	uv_idle_t idle;   /* … which does not sleep while this is active */
 	uv_timer_t sweep; /* deadlines of connections, once a second while there are any */
 	char run_id[SP_SANDBOX_ID_LEN + 1]; /* request ids made here: its beginning and a count */
 	uint64_t request_count;
-	size_t plain_bytes; /* output held for execs answered as JSON, and their answers */
+	size_t plain_bytes;  /* output held for execs answered as JSON, and their answers */
+	size_t input_bytes;  /* see SP_API_INPUT_TOTAL_MAX */
+	size_t output_bytes; /* see SP_API_OUTPUT_TOTAL */
 	struct sp_list files_running; /* calls that may have an operation in a sandbox, … */
 	struct sp_list files_waiting; /* … and those that wait until one of theirs is over */
 	bool files_granting;
@@ -107,6 +122,7 @@ struct sp_connection {
 	size_t uri_length;   /* of the request being read */
 	char *query;         /* its query as it came, where one may be passed on; else NULL */
 	bool over_limit;     /* the N+1st: gets a 503 */
+	bool extra;          /* over the limit, but an operator's */
 	bool operator_rights;
 	struct sp_request *request; /* NULL between requests */
 	uv_poll_t watch;            /* notices that the client of a suspended request leaves */
@@ -148,6 +164,7 @@ struct sp_request {
 	struct sp_guard headers;
 	struct sp_caller caller;
 	struct sp_buf body;
+	size_t body_charged; /* of api->input_bytes */
 	const struct sp_body_sink *sink; /* takes the body as it comes, see request_body.h; */
 	void *sink_arg;                  /* … until then it is collected in `body` */
 	uint64_t body_taken;             /* by the sink */
@@ -155,7 +172,7 @@ struct sp_request {
 	bool body_waits;                 /* suspended, until the sink takes more */
 	bool body_cut;                   /* nobody takes it any more */
 	struct sp_err early; /* found before the body was read; answered instead of the handler */
-	bool body_too_large;
+	bool body_refused; /* what still comes of it is thrown away */
 	bool dispatched;
 	bool suspended;
 	bool close; /* end the connection after the answer */
@@ -188,6 +205,11 @@ void sp_api_stream_gone(struct sp_api *api);
 /* Every uv handle is counted from init to its close callback. */
 void sp_api_handle_opened(struct sp_api *api);
 void sp_api_handle_closed(struct sp_api *api);
+/* Have `*held` bytes count as `now` in input_bytes. False: that is more than there may be, and
+ * nothing has changed. */
+bool sp_api_charge_input(struct sp_api *api, size_t *held, size_t now);
+/* Clients that do not read hold so much that everybody's queues are short. */
+bool sp_api_output_tight(const struct sp_api *api);
 
 /* ---- connection.c ---- */
 
@@ -234,6 +256,8 @@ bool sp_request_respond(struct sp_request *request, unsigned int status, const c
 /* The same of an answer that somebody else wrote: what we add to a status of ours is not his. */
 bool sp_request_pass(struct sp_request *request, unsigned int status,
 		     struct MHD_Response *response);
+/* What the body said is in other hands now: its memory goes before the request does. */
+void sp_request_body_forget(struct sp_request *request);
 /* Of a suspended request: libmicrohttpd looks at it again. Only for who suspended it himself. */
 void sp_request_resume(struct sp_request *request);
 

@@ -70,6 +70,20 @@ void sp_connection_keep_alive(int fd)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
+/* Over the limit, or of the reserve of descriptors: refused, unless an operator is. */
+static void count_in(struct sp_connection *connection)
+{
+	struct sp_api *api = connection->api;
+	bool over = ++api->connection_count - api->extra_count > api->max_connections ||
+		    connection->fd >= api->fd_ceiling;
+
+	connection->extra = over && connection->operator_rights &&
+			    api->extra_count < SP_API_OPERATOR_CONNECTIONS;
+	connection->over_limit = over && !connection->extra;
+	api->extra_count += connection->extra;
+	api->refused_count += connection->over_limit;
+}
+
 static void connection_opened(struct sp_listener *listener, struct MHD_Connection *mhd,
 			      void **socket_context)
 {
@@ -91,10 +105,7 @@ static void connection_opened(struct sp_listener *listener, struct MHD_Connectio
 	else if (listener->kind == SP_LISTENER_TCP)
 		sp_connection_keep_alive(connection->fd);
 	sp_list_append(&api->connections, &connection->link);
-	connection->over_limit =
-		++api->connection_count > api->max_connections || connection->fd >= api->fd_ceiling;
-	if (connection->over_limit)
-		api->refused_count++;
+	count_in(connection);
 	sp_connection_set_deadline(connection, SP_API_REQUEST_TIMEOUT_MS);
 	*socket_context = connection;
 }
@@ -118,8 +129,8 @@ static void connection_closed(struct sp_connection *connection)
 {
 	sp_list_remove(&connection->link);
 	connection->api->connection_count--;
-	if (connection->over_limit)
-		connection->api->refused_count--;
+	connection->api->extra_count -= connection->extra;
+	connection->api->refused_count -= connection->over_limit;
 	connection->closed = true;
 	if (connection->watch_open)
 		uv_close((uv_handle_t *)&connection->watch, watch_closed);

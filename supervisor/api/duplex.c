@@ -26,10 +26,18 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 /* ---- the end ---- */
 
+static void forget_queued(struct sp_duplex *duplex)
+{
+	duplex->api->output_bytes -= sp_duplex_queued(duplex);
+	sp_buf_done(&duplex->out);
+	duplex->out_sent = 0;
+}
+
 static void release(struct sp_duplex *duplex)
 {
 	sp_buf_done(&duplex->in);
-	sp_buf_done(&duplex->out);
+	(void)sp_api_charge_input(duplex->api, &duplex->in_charged, 0);
+	forget_queued(duplex);
 	duplex->events->freed(duplex);
 }
 
@@ -97,6 +105,11 @@ static void want_turn(struct sp_duplex *duplex)
 	sp_api_wake(duplex->api);
 }
 
+static size_t full_at(const struct sp_duplex *duplex)
+{
+	return sp_api_output_tight(duplex->api) ? SP_DUPLEX_RESUME + 1 : SP_DUPLEX_FULL;
+}
+
 void sp_duplex_write(struct sp_duplex *duplex, const void *data, size_t len)
 {
 	if (duplex->state == SP_DUPLEX_CLOSED || duplex->deaf)
@@ -105,7 +118,8 @@ void sp_duplex_write(struct sp_duplex *duplex, const void *data, size_t len)
 		sp_duplex_close(duplex);
 		return;
 	}
-	if (sp_duplex_queued(duplex) >= SP_DUPLEX_FULL)
+	duplex->api->output_bytes += len;
+	if (sp_duplex_queued(duplex) >= full_at(duplex))
 		duplex->full = true;
 	want_turn(duplex);
 }
@@ -128,8 +142,7 @@ static void write_failed(struct sp_duplex *duplex)
 		return;
 	}
 	duplex->deaf = true;
-	sp_buf_done(&duplex->out);
-	duplex->out_sent = 0;
+	forget_queued(duplex);
 }
 
 static void all_drained(struct sp_duplex *duplex)
@@ -156,6 +169,7 @@ static void flush(struct sp_duplex *duplex)
 			break;
 		}
 		duplex->out_sent += (size_t)sent;
+		duplex->api->output_bytes -= (size_t)sent;
 	}
 	if (duplex->state == SP_DUPLEX_CLOSED)
 		return;
@@ -181,6 +195,20 @@ void sp_duplex_drain(struct sp_duplex *duplex)
 
 /* ---- reading ---- */
 
+/* A message that began, and all the memory there is for such is taken. */
+static void no_room(struct sp_duplex *duplex)
+{
+	struct sp_err err = {0};
+
+	(void)sp_err_code(&err, SP_CODE_UNAVAILABLE, -ENOBUFS,
+			  "the requests under way take %u bytes, which is all there is",
+			  SP_API_INPUT_TOTAL_MAX);
+	if (duplex->events->refused)
+		duplex->events->refused(duplex, &err);
+	else
+		sp_duplex_close(duplex);
+}
+
 /* Hand on what is there, as far as it is wanted. */
 static void give(struct sp_duplex *duplex)
 {
@@ -195,6 +223,9 @@ static void give(struct sp_duplex *duplex)
 		used += taken;
 	}
 	sp_buf_consume(&duplex->in, used);
+	if (!sp_api_charge_input(duplex->api, &duplex->in_charged, duplex->in.len) &&
+	    duplex->state == SP_DUPLEX_OPEN)
+		no_room(duplex);
 	/* What stays open for hours keeps no buffer for its longest message. */
 	if (duplex->in.len == 0 && duplex->in.capacity > 2 * (size_t)SP_DUPLEX_READ_CHUNK)
 		sp_buf_done(&duplex->in);

@@ -12,7 +12,8 @@
  * may call any function here.
  *
  * Nothing is unbounded: while more than SP_DUPLEX_READ_STOP is queued the peer is not read, at
- * SP_DUPLEX_FULL the owner is asked to stop writing, SP_DUPLEX_WRITE_MAX is the end of it.
+ * SP_DUPLEX_FULL (or sooner, see SP_API_OUTPUT_TOTAL) the owner is asked to stop writing,
+ * SP_DUPLEX_WRITE_MAX is the end of it. What a peer has sent and was not used yet counts.
  */
 #ifndef SP_API_DUPLEX_H
 #define SP_API_DUPLEX_H
@@ -39,6 +40,8 @@ struct sp_duplex_events {
 	size_t (*received)(struct sp_duplex *duplex, const uint8_t *data, size_t len);
 	/* The peer sends no more, and all of it was received. NULL: that closes it. */
 	void (*ended)(struct sp_duplex *duplex);
+	/* What the peer began to send finds no room: drains or closes. NULL: that closes it. */
+	void (*refused)(struct sp_duplex *duplex, const struct sp_err *err);
 	void (*drained)(struct sp_duplex *duplex);              /* full no more */
 	void (*tick)(struct sp_duplex *duplex, int64_t now_ms); /* once a second; may be NULL */
 	void (*closed)(struct sp_duplex *duplex);               /* last but for: */
@@ -63,6 +66,7 @@ struct sp_duplex {
 	bool shut; /* DRAINING: told the peer that all was sent */
 	int64_t drain_until_ms;
 	struct sp_buf in;
+	size_t in_charged; /* of api->input_bytes */
 	struct sp_buf out;
 	size_t out_sent; /* of `out`, already written */
 };

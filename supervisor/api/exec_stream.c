@@ -131,18 +131,29 @@ static void on_drained(struct sp_duplex *duplex)
 }
 
 /* Tell the client why, then end. */
-static void protocol_error(struct exec_stream *stream, const char *what)
+static void end_with(struct exec_stream *stream, const struct sp_err *err)
 {
 	struct sp_exec *exec = stream->exec;
-	struct sp_err err = {0};
 
-	(void)sp_err_code(&err, SP_CODE_PROTOCOL, -EPROTO, "%s", what);
 	stream->state = STREAM_ENDED;
 	stream->exec = NULL;
-	send_error(stream, &err);
+	send_error(stream, err);
 	sp_duplex_drain(&stream->duplex);
 	if (exec)
 		sp_exec_cancel(exec);
+}
+
+static void protocol_error(struct exec_stream *stream, const char *what)
+{
+	struct sp_err err = {0};
+
+	(void)sp_err_code(&err, SP_CODE_PROTOCOL, -EPROTO, "%s", what);
+	end_with(stream, &err);
+}
+
+static void on_refused(struct sp_duplex *duplex, const struct sp_err *err)
+{
+	end_with(stream_of(duplex), err);
 }
 
 /* ---- what the exec tells ---- */
@@ -377,6 +388,7 @@ static size_t on_received(struct sp_duplex *duplex, const uint8_t *data, size_t 
 
 static const struct sp_duplex_events duplex_events = {
 	.received = on_received,
+	.refused = on_refused,
 	.drained = on_drained,
 	.closed = on_closed,
 	.freed = on_freed,

@@ -18,9 +18,15 @@
 
 #define EVENT_MAX  (16u << 20) /* the longest line or result with every byte escaped */
 #define EVENT_KEEP (64u * 1024)
+#define SHORT_LINE (8u * 1024) /* while clients that do not read hold too much */
+/* What all streams may write in one turn of the loop, and what an event costs beside its text: some
+ * 250 short lines, a quarter of a millisecond. */
+#define TURN_SHARE (64 * 1024)
+#define EVENT_COST 256
 #define OUTPUTS    2
 
 struct sp_events {
+	struct sp_list late; /* in api->late_events: has more, and has had its share */
 	struct sp_api *api;
 	struct sp_answer_stream *answer; /* NULL: gone, or its end was said */
 	const struct sp_events_owner *owner;
@@ -29,17 +35,29 @@ struct sp_events {
 	struct sp_lines lines[OUTPUTS];
 	struct sp_buf kept; /* output that found no room … */
 	int kept_stream;    /* … and whose it is */
+	size_t held;        /* of output_bytes: what is kept, and lines without an end */
 	struct sp_buf event;
 	struct sp_buf last; /* ENDING: the last event */
 	bool full;
 	bool ending;
 };
 
+static void recount(struct sp_events *events)
+{
+	size_t held = events->kept.len;
+
+	for (size_t i = 0; i < OUTPUTS; i++)
+		held += events->lines[i].tail.len;
+	events->api->output_bytes += held - events->held;
+	events->held = held;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
 	struct sp_events *events = handle->data;
 	struct sp_api *api = events->api;
 
+	api->output_bytes -= events->held;
 	for (size_t i = 0; i < OUTPUTS; i++)
 		sp_lines_done(&events->lines[i]);
 	sp_buf_done(&events->kept);
@@ -52,6 +70,7 @@ static void on_closed(uv_handle_t *handle)
 static void close_events(struct sp_events *events)
 {
 	events->answer = NULL;
+	sp_list_remove(&events->late);
 	uv_close((uv_handle_t *)&events->ping, on_closed);
 }
 
@@ -85,6 +104,8 @@ static void send_event(struct sp_events *events, struct sp_json_out *out)
 	if (out->status == 0) {
 		events->full |=
 			!sp_answer_stream_write(answer, sp_buf_text(out->buf), out->buf->len);
+		if (events->event.capacity > EVENT_KEEP)
+			sp_buf_done(&events->event);
 		return;
 	}
 	events->full = true;
@@ -123,7 +144,16 @@ static bool emit_line(void *arg, const char *line, size_t len)
 	struct sp_events *events = arg;
 
 	send_text(events, events->kept_stream == 2 ? "stderr" : "stdout", line, len);
-	return !events->full;
+	events->api->event_share -= EVENT_COST + (int64_t)len;
+	return !events->full && events->api->event_share > 0;
+}
+
+static size_t feed(struct sp_events *events, const char *data, size_t len)
+{
+	struct sp_lines *lines = &events->lines[events->kept_stream - 1];
+
+	sp_lines_limit(lines, sp_api_output_tight(events->api) ? SHORT_LINE : SP_EXECD_LINE_MAX);
+	return sp_lines_feed(lines, data, len, emit_line, events);
 }
 
 static void flush_lines(struct sp_events *events)
@@ -132,6 +162,7 @@ static void flush_lines(struct sp_events *events)
 		events->kept_stream = i + 1;
 		sp_lines_flush(&events->lines[i], emit_line, events);
 	}
+	recount(events);
 }
 
 static void end(struct sp_events *events)
@@ -142,23 +173,62 @@ static void end(struct sp_events *events)
 	close_events(events);
 }
 
-/* There is room again. */
-static void on_drained(void *arg)
+static bool is_late(const struct sp_events *events)
 {
-	struct sp_events *events = arg;
-	size_t taken;
+	return !sp_list_empty(&events->late);
+}
 
-	events->full = false;
-	taken = sp_lines_feed(&events->lines[events->kept_stream - 1], sp_buf_text(&events->kept),
-			      events->kept.len, emit_line, events);
-	sp_buf_consume(&events->kept, taken);
-	if (events->full)
+/* If it has more, and nothing but this turn's share stops it. */
+static void wait_for_turn(struct sp_events *events)
+{
+	if (events->full || events->kept.len == 0)
+		return;
+	sp_list_append(&events->api->late_events, &events->late);
+	sp_api_wake(events->api);
+}
+
+/* With what is kept. */
+static void go_on(struct sp_events *events)
+{
+	if (events->api->event_share > 0) {
+		size_t taken = feed(events, sp_buf_text(&events->kept), events->kept.len);
+
+		sp_buf_consume(&events->kept, taken);
+		recount(events);
+	}
+	wait_for_turn(events);
+	if (events->full || is_late(events))
 		return;
 	sp_buf_done(&events->kept);
 	if (events->ending)
 		end(events);
 	else if (events->owner->drained)
 		events->owner->drained(events->arg);
+}
+
+/* There is room again. */
+static void on_drained(void *arg)
+{
+	struct sp_events *events = arg;
+
+	events->full = false;
+	if (!is_late(events))
+		go_on(events);
+}
+
+void sp_events_next_turn(struct sp_api *api)
+{
+	api->event_share = TURN_SHARE;
+	while (api->event_share > 0 && !sp_list_empty(&api->late_events)) {
+		struct sp_events *events =
+			SP_CONTAINER_OF(api->late_events.next, struct sp_events, late);
+
+		sp_list_remove(&events->late);
+		if (!events->full)
+			go_on(events);
+	}
+	if (!sp_list_empty(&api->late_events))
+		sp_api_wake(api);
 }
 
 static void on_gone(void *arg)
@@ -173,14 +243,17 @@ static void on_gone(void *arg)
 
 bool sp_events_output(struct sp_events *events, int stream, const void *data, size_t len)
 {
-	size_t taken;
+	size_t taken = 0;
 
 	sp_assert(!events->ending && events->kept.len == 0);
 	events->kept_stream = stream;
-	taken = sp_lines_feed(&events->lines[stream - 1], data, len, emit_line, events);
+	if (events->api->event_share > 0)
+		taken = feed(events, data, len);
 	if (sp_buf_append(&events->kept, (const char *)data + taken, len - taken) < 0)
 		sp_answer_stream_break(events->answer);
-	return !events->full;
+	recount(events);
+	wait_for_turn(events);
+	return !events->full && !is_late(events);
 }
 
 /* ---- the other events ---- */
@@ -281,6 +354,8 @@ int sp_events_open(struct sp_request *request, const char *id, const struct sp_e
 		(void)sp_request_respond(request, MHD_HTTP_OK, NULL, NULL);
 		return -ENOMEM;
 	}
+	sp_request_body_forget(request);
+	sp_list_init(&events->late);
 	events->api = api;
 	events->owner = owner;
 	events->arg = arg;

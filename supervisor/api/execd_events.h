@@ -5,7 +5,9 @@
  *	one of execution_complete and error.
  *
  * Nothing is unbounded: output that the client does not take fills the answer's queue, then
- * sp_events_output() says so, keeps what it was given, and goes on with it before `drained`.
+ * sp_events_output() says so, keeps what it was given, and goes on with it before `drained`. So it
+ * does when the event streams together have had their share of a turn of the loop: short lines take
+ * many times as long to write as to read, and others wait meanwhile.
  */
 #ifndef SP_API_EXECD_EVENTS_H
 #define SP_API_EXECD_EVENTS_H
@@ -52,5 +54,8 @@ bool sp_events_result(struct sp_events *events, const struct sp_event_datum *dat
 /* The two ends. What is kept is still delivered; no callback after this. */
 void sp_events_complete(struct sp_events *events, int64_t time_ms);
 void sp_events_fail(struct sp_events *events, const struct sp_event_error *error);
+
+/* For api.c: a turn of the loop is over. Streams that have more go on. */
+void sp_events_next_turn(struct sp_api *api);
 
 #endif

@@ -6,12 +6,18 @@
 
 #include <string.h>
 
-#define SEQUENCE_MAX 4u /* bytes of one UTF-8 sequence */
+#define SEQUENCE_MAX 4u           /* bytes of one UTF-8 sequence */
+#define KEEP_MAX     (64u * 1024) /* memory that no line is in */
 
 void sp_lines_init(struct sp_lines *lines)
 {
 	*lines = (struct sp_lines){0};
 	sp_buf_init(&lines->tail, SP_EXECD_LINE_MAX);
+}
+
+void sp_lines_limit(struct sp_lines *lines, size_t piece_max)
+{
+	lines->tail.max = SP_MAX(piece_max, lines->tail.len);
 }
 
 void sp_lines_done(struct sp_lines *lines)
@@ -48,6 +54,8 @@ static bool give_tail(struct sp_lines *lines, size_t len, sp_line_cb *emit, void
 	bool more = emit(arg, sp_buf_text(&lines->tail), len);
 
 	sp_buf_consume(&lines->tail, len);
+	if (lines->tail.len == 0 && lines->tail.capacity > KEEP_MAX)
+		sp_buf_done(&lines->tail);
 	return more;
 }
 

@@ -23,6 +23,8 @@ struct sp_lines {
 typedef bool sp_line_cb(void *arg, const char *line, size_t len);
 
 void sp_lines_init(struct sp_lines *lines);
+/* Longer lines come in pieces of this many bytes from here on; SP_EXECD_LINE_MAX at first. */
+void sp_lines_limit(struct sp_lines *lines, size_t piece_max);
 void sp_lines_done(struct sp_lines *lines);
 /* Returns how many bytes were taken: fewer than len only after `emit` said false. */
 size_t sp_lines_feed(struct sp_lines *lines, const char *data, size_t len, sp_line_cb *emit,

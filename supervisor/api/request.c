@@ -384,17 +384,28 @@ static enum MHD_Result begin(struct sp_request *request, const char *version)
 
 /* ---- the body ---- */
 
+void sp_request_body_forget(struct sp_request *request)
+{
+	sp_buf_done(&request->body);
+	(void)sp_api_charge_input(request->api, &request->body_charged, 0);
+}
+
 static void collect(struct sp_request *request, const char *data, size_t len)
 {
-	if (request->body_too_large)
+	if (request->body_refused)
 		return;
-	if (sp_buf_append(&request->body, data, len) == 0)
+	if (!sp_api_charge_input(request->api, &request->body_charged, request->body.len + len))
+		(void)sp_err_code(&request->early, SP_CODE_UNAVAILABLE, -ENOBUFS,
+				  "the requests under way take %u bytes, which is all there is",
+				  SP_API_INPUT_TOTAL_MAX);
+	else if (sp_buf_append(&request->body, data, len) < 0)
+		(void)sp_err_code(&request->early, SP_CODE_PAYLOAD_TOO_LARGE, -E2BIG,
+				  "the body is longer than %u bytes", SP_API_BODY_MAX);
+	else
 		return;
-	request->body_too_large = true;
+	request->body_refused = true;
 	request->close = true;
-	sp_buf_done(&request->body);
-	(void)sp_err_code(&request->early, SP_CODE_PAYLOAD_TOO_LARGE, -E2BIG,
-			  "the body is longer than %u bytes", SP_API_BODY_MAX);
+	sp_request_body_forget(request);
 }
 
 static enum MHD_Result complete(struct sp_request *request)
@@ -458,7 +469,7 @@ void sp_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
 	sp_connection_set_deadline(request->connection, SP_API_IDLE_TIMEOUT_MS);
 	if (request->response)
 		MHD_destroy_response(request->response);
-	sp_buf_done(&request->body);
+	sp_request_body_forget(request);
 	sp_os_unref(request->os);
 	free(request->isolated);
 	if (request->upgrade_lost)

@@ -114,7 +114,7 @@ static void too_long(struct sp_request *request)
 	(void)sp_err_code(&request->early, SP_CODE_PAYLOAD_TOO_LARGE, -E2BIG,
 			  "the body is longer than %llu bytes",
 			  (unsigned long long)SP_API_STREAM_BODY_MAX);
-	request->body_too_large = true;
+	request->body_refused = true;
 	request->close = true;
 	sp_request_body_drop(request);
 	sink_gone(request);

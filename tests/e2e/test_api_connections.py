@@ -16,6 +16,8 @@ from sandpool_test import (Case, Daemon, SandpoolCase, StartFailed, main, needs_
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 MAX = 16
+OPERATORS = 16
+LIMIT = MAX + OPERATORS
 OVERFLOW = 32
 
 
@@ -41,6 +43,8 @@ def post(target, body):
 
 
 class Counts(SandpoolCase):
+    """Peers of the Unix socket are operators: the limit, and the places kept for them."""
+
     config = {"max_connections": MAX}
 
     def setUp(self):
@@ -58,7 +62,7 @@ class Counts(SandpoolCase):
         return t.fd_count(self.daemon.pid)
 
     def test_the_limit_and_one_more(self):
-        socks = [connect(self.daemon.socket_path) for _ in range(MAX)]
+        socks = [connect(self.daemon.socket_path) for _ in range(LIMIT)]
         for sock in socks:
             self.assertEqual(ask(sock), 200)
         extra = connect(self.daemon.socket_path)
@@ -67,16 +71,16 @@ class Counts(SandpoolCase):
         for sock in socks:
             self.assertEqual(ask(sock), 200, "those within the limit are not disturbed")
         socks.pop().close()
-        wait_until(lambda: self.fds() < self.quiet + MAX, 5, "one is gone")
+        wait_until(lambda: self.fds() < self.quiet + LIMIT, 5, "one is gone")
         again = connect(self.daemon.socket_path)
         self.assertEqual(ask(again), 200)
         for sock in socks + [again, extra]:
             sock.close()
 
     def test_far_beyond_the_limit_connections_are_closed(self):
-        socks = [connect(self.daemon.socket_path) for _ in range(MAX + OVERFLOW + 20)]
+        socks = [connect(self.daemon.socket_path) for _ in range(LIMIT + OVERFLOW + 20)]
         time.sleep(0.3)
-        self.assertLessEqual(self.fds(), self.quiet + MAX + OVERFLOW)
+        self.assertLessEqual(self.fds(), self.quiet + LIMIT + OVERFLOW)
         self.assertEqual(ask(socks[0]), 200)
         self.assertIsNone(ask(socks[-1]))
         for sock in socks:
@@ -86,14 +90,14 @@ class Counts(SandpoolCase):
 
     def test_streams_count(self):
         with self.daemon.acquire(policy="wait", wait="20s") as box:
-            streams = [box.stream() for _ in range(MAX - 1)]
+            streams = [box.stream() for _ in range(LIMIT - 1)]
             last = connect(self.daemon.socket_path)
             self.assertEqual(ask(last), 200)
             extra = connect(self.daemon.socket_path)
             self.assertEqual(ask(extra), 503)
             for stream in streams:
                 stream.close()
-            wait_until(lambda: self.fds() < self.quiet + MAX, 5, "the streams are gone")
+            wait_until(lambda: self.fds() < self.quiet + LIMIT, 5, "the streams are gone")
             last.close()
             extra.close()
 

@@ -207,3 +207,27 @@ Test(execd_lines, bytes_that_are_no_text_are_cut_somewhere)
 	sp_buf_done(&whole.all);
 	free(input);
 }
+
+/* Nothing is lost, whatever was kept when pieces became short. */
+Test(execd_lines, pieces_can_become_shorter)
+{
+	struct sp_lines lines;
+	struct seen seen = {0};
+
+	sp_buf_init(&seen.text, SIZE_MAX);
+	sp_lines_init(&lines);
+	cr_assert_eq(sp_lines_feed(&lines, "0123456789", 10, note, &seen), 10);
+	cr_assert_eq(seen.count, 0);
+	sp_lines_limit(&lines, 4);
+	cr_assert_eq(sp_lines_feed(&lines, "abcd", 4, note, &seen), 4);
+	cr_assert_str_eq(sp_buf_text(&seen.text), "[0123456789]");
+	sp_lines_limit(&lines, 4);
+	cr_assert_eq(sp_lines_feed(&lines, "efg\nhij", 7, note, &seen), 7);
+	cr_assert_str_eq(sp_buf_text(&seen.text), "[0123456789][abcd][efg]");
+	sp_lines_limit(&lines, SP_EXECD_LINE_MAX);
+	cr_assert_eq(sp_lines_feed(&lines, "klmno\n", 6, note, &seen), 6);
+	sp_lines_flush(&lines, note, &seen);
+	cr_assert_str_eq(sp_buf_text(&seen.text), "[0123456789][abcd][efg][hijklmno]");
+	sp_lines_done(&lines);
+	sp_buf_done(&seen.text);
+}
