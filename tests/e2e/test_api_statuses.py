@@ -47,7 +47,17 @@ PORT = 8080
 # expression for all of an operation's name, which is its operationId, or "METHOD path" without one.
 NOT_SEEN = [
     (".*", "500", "a fault of the daemon itself, or no memory; where more is behind it a test says so"),
+    (".*[fF]iles?|.*(Director(y|ies)|FileInfo|Download|Upload|diffIsolated)|.*/proxy/.port./.*", "429",
+     "24 calls in a sandbox have their turn and the others wait, so the daemon's limit of 32 is met "
+     "only while calls whose clients left are still ending"),
+    ("run", "410", "the pool ends, or the sandbox dies, between the grant and the start"),
+    ("createSandbox", "404", "the sandbox dies between its grant and its first use"),
 ]
+# Of a host's two answers to a pause a test sees one.
+FREEZES = [("(pause|resume)Sandbox", "501", "this host can freeze")]
+CANNOT_FREEZE = [("pauseSandbox", "202|409", "this host cannot freeze"),
+                 ("resumeSandbox", "202", "this host cannot freeze"),
+                 ("exec|.*File(s|Info)?|.*Director(y|ies)", "409", "this host cannot freeze")]
 
 # Runs inside: any method is answered, an upgrade is agreed to.
 SERVER = f"""
@@ -103,6 +113,12 @@ class Statuses(ExecdCase):
         helper = cls("id")
         cls.sandbox = helper.box()
         helper._cleanups.clear()  # it lasts as long as the class
+
+    @classmethod
+    def tearDownClass(cls):
+        # A daemon that is told to stop waits for what runs.
+        cls.daemon.request("DELETE", f"/v1/sandboxes/{cls.sandbox.uuid}")
+        super().tearDownClass()
 
     @classmethod
     def listen_more(cls, directory):
@@ -386,7 +402,9 @@ class Statuses(ExecdCase):
             asked = self.meant(name)
             if "101" in operation.responses and name != "openPty":
                 good.remove(101)
-            if not good or name in ("pauseSandbox", "listHosts", "drainHost", "resumeHost"):
+            if not good:
+                good = [400, 501, 503]
+            if name in ("pauseSandbox", "listHosts", "drainHost", "resumeHost"):
                 good.append(501)
             if name == "resumeSandbox":
                 good += [409, 501]
@@ -474,7 +492,9 @@ class Statuses(ExecdCase):
             asked = self.meant(name)
             self.ask_for(name, 410, **{**asked, "id": box["id"],
                                        "headers": {**asked.get("headers", {}), **token}})
-        self.each(lambda operation: "/v1/sandboxes/{id}" in operation.path, act)
+        self.each(lambda operation: "/v1/sandboxes/{id}" in operation.path and
+                  operation.name != "releaseSandbox", act)
+        self.ask_for("releaseSandbox", 204, id=box["id"], headers=token)
 
     def test_of_a_sandbox_that_is_paused(self):
         asked = {name: self.meant(name) for name in self.operations}
@@ -495,6 +515,7 @@ class Statuses(ExecdCase):
     # ---- our own API ----
 
     def test_own_acquire(self):
+        os.chown(self.binds + "/source", 4321, 4321)
         bind = {"source": self.binds + "/source", "target": "/mnt"}
         lease = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
         for name in ("acquire", "run"):
@@ -503,13 +524,13 @@ class Statuses(ExecdCase):
             with self.subTest(name):
                 self.ask_for(name, 400, body={**wish, "policy": "hope"})
                 self.ask_for(name, 403, body={**wish, "binds": [{"source": "/etc"}]})
-                self.ask_for(name, 422, body={**wish, "binds": [{**bind, "target": "/nosuch/one"}]})
+                self.ask_for(name, 422, body={**wish, "binds": [{**bind, "target": "/usr/nosuch"}]})
                 self.ask_for(name, 501, pool="direct", body={**wish, "binds": [bind]})
                 held = self.acquire("one")
                 self.ask_for(name, 429, pool="one", body=wish)
                 self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
         held = self.ask_for("acquire", 200, body={**self.meant("acquire")["body"], "lease": lease}).json
-        self.ask_for("acquire", 409, pool="one", body={"policy": "create", "lease": lease})
+        self.ask_for("acquire", 409, body={"policy": "create", "ttl": "3s", "lease": lease})
         self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
         self.ask_for("acquire", 410, body={"lease": lease})
 
@@ -521,12 +542,6 @@ class Statuses(ExecdCase):
         box = self.acquire("direct")
         self.ask_for("exec", 403, id=box["id"], body={"argv": ["true"], "uid": 1},
                      headers={"X-Sandpool-Token": box["token"]})
-
-    def test_own_claim(self):
-        mine = self.acquire()
-        idle = [one for one in self.daemon.sandboxes() if one["state"] == "idle"][0]
-        self.ask_for("claimSandbox", 409, id=idle["id"],
-                     headers={"X-Sandpool-Token": mine["token"]})
 
     def test_own_reload(self):
         self.ask_for("reload", 204)
@@ -549,9 +564,7 @@ class Statuses(ExecdCase):
                 return
 
     def test_own_files(self):
-        file, closed, denied = self.file("/tmp/a"), self.file("/tmp/b", "000"), "/tmp/denied"
-        self.inside(f"mkdir -p {denied}/d && chmod 000 {denied}")
-        self.addCleanup(self.inside, f"chmod 700 {denied}")
+        file, closed = self.file("/tmp/a"), self.file("/tmp/b", "000")
         head = self.ask_for("getFile", 200, query=f"path={file}").headers
         self.ask_for("getFile", 200, query=f"path={file}&offset=1&limit=1")
         self.ask_for("getFile", 206, query=f"path={file}", headers={"Range": "bytes=0-1"})
@@ -561,8 +574,8 @@ class Statuses(ExecdCase):
         self.ask_for("getFile", 403, query=f"path={closed}")
         self.ask_for("putFile", 507, query="path=/tmp/big", raw=bytes(9 << 20))
         self.ask_for("moveFiles", 409, body=[{"src": file, "dest": closed}])
-        # In a directory that is closed, and below a file as if it was one.
-        for status, place in ((403, denied), (422, file)):
+        # In a directory that is root's alone, and below a file as if it was one.
+        for status, place in ((403, "/root"), (422, file)):
             path = place + "/x"
             self.ask_for("getFile", status, query=f"path={path}")
             self.ask_for("putFile", status, query=f"path={path}", raw=b"x")
@@ -577,9 +590,13 @@ class Statuses(ExecdCase):
             self.ask_for("deleteDirectories", status, query=f"path={path}")
 
     def test_own_files_without_room(self):
-        self.inside("head -c 5M /dev/zero | tr '\\0' a > /tmp/half")
-        self.addCleanup(self.inside, "rm -f /tmp/half")
-        self.ask_for("replaceInFiles", 507, body={"/tmp/half": {"old": "a", "new": "bb"}})
+        """Neither for data nor for names."""
+        with self.another_sandbox():
+            self.inside("head -c 5M /dev/zero | tr '\\0' a > /tmp/half")
+            self.ask_for("replaceInFiles", 507, body={"/tmp/half": {"old": "a", "new": "bb"}})
+            self.inside("cd /data && seq 70000 | xargs touch 2>/dev/null; ! touch /data/more")
+            self.ask_for("makeDirectories", 507, body={"/data/d": {"mode": 755}})
+            self.ask_for("moveFiles", 507, body=[{"src": "/tmp/half", "dest": "/data/half"}])
 
     # ---- the lifecycle API ----
 
@@ -603,10 +620,13 @@ class Statuses(ExecdCase):
         self.addCleanup(self.ask, "DELETE", f"/v1/sandboxes/{lasting}")
         self.ask_for("renewExpiration", 409, uuid=lasting, **self.meant("renewExpiration"))
         self.ask_for("getSandbox", 200, id=lasting)
+        self.ask_for("getSandbox", 401, id=lasting, known=False,
+                     headers={"OPEN-SANDBOX-API-KEY": "no key of ours"})
         self.ask_for("releaseSandbox", 204, id=lasting)
         self.ask_for("listSandboxesOfApi", 400, query="metadata=%25")
         self.ask_for("getEndpoint", 400, port="0")
-        self.ask_for("getEndpoint", 501, port=PORT, query="expires=1")
+        self.ask_for("getEndpoint", 400, port=PORT, query="expires=1")
+        self.ask_for("listSandboxesOfApi", 422, query="page=0")
 
     def test_lifecycle_proxy(self):
         self.server_inside()
@@ -660,32 +680,27 @@ class Statuses(ExecdCase):
             again(416, Range="bytes=99-")
             self.ask_for(name, 404, **{**asked, "query": "path=/tmp/nosuch"})
 
+    @contextlib.contextmanager
+    def another_sandbox(self):
+        """All that is asked for is asked of it."""
+        with unittest.mock.patch.multiple(Statuses, sandbox=self.box(), sessions={}):
+            yield
+
     def test_execd_too_many(self):
         """At the limit of each kind in one sandbox."""
-        asked = {name: self.meant(name) for name in (
-            "exec", "runCommand", "runInSession", "runCode", "runIsolated")}
-        busy = self.background("for i in $(seq 2); do sleep 1000 & done; wait")
-        self.addCleanup(self.ask_for, "interruptCommand", 200, query=f"id={busy}")
-        made = {"createSession": 32, "createPty": 16, "createContext": 16, "createIsolated": 32}
-        for name, limit in made.items():
-            with self.subTest(name):
-                for _ in range(limit):
-                    answer = self.ask_for(name, **self.meant(name))
-                    if answer.status == 429:
-                        break
-                self.ask_for(name, 429, **self.meant(name))
-        answer, running = None, []
-        for _ in range(EXECS_MAX):
-            answer = self.ask_for("runCommand", body={"command": "exec sleep 1000",
-                                                      "background": True})
-            if answer.status == 429:
-                break
-            running.append(json.loads(answer.body.split(b"\n")[0])["text"])
-        for name, request in asked.items():
-            with self.subTest(name):
-                self.ask_for(name, 429, **request)
-        for command in running:
-            self.ask_for("interruptCommand", 200, query=f"id={command}")
+        with self.another_sandbox():
+            asked = {name: self.meant(name) for name in (
+                "exec", "runCommand", "runInSession", "runIsolated")}
+            asked["runCode"] = {"body": {"code": "true", "context": {"language": "command"}}}
+            for name, limit in (("createSession", 32), ("createPty", 16), ("createContext", 16),
+                                ("createIsolated", 32), ("runCommand", EXECS_MAX)):
+                body = {"command": "exec sleep 1000", "background": True}
+                request = {"body": body} if name == "runCommand" else self.meant(name)
+                made = [self.ask_for(name, **request).status for _ in range(limit + 1)]
+                self.assertEqual(made[-1], 429, name)
+            for name, request in asked.items():
+                with self.subTest(name):
+                    self.ask_for(name, 429, **request)
 
     def test_execd_diff(self):
         self.ask_for("diffIsolated", 409, key=self.isolated_session("rw"))
@@ -702,17 +717,18 @@ class Statuses(ExecdCase):
             with Daemon({"store": f"unix://{server.path}", "host": "node-1"}) as daemon:
                 with unittest.mock.patch.object(Statuses, "at", daemon):
                     self.ask_for("listHosts", 200)
+                    # A secret that holds another one.
+                    daemon.wait_settled()
+                    with daemon.acquire() as held:
+                        idle = next(one["id"] for one in daemon.sandboxes()
+                                    if one["state"] == "idle")
+                        self.ask_for("claimSandbox", 409, local=True, id=idle,
+                                     headers=held.headers())
                     for name in ("drainHost", "resumeHost"):
                         self.ask_for(name, 204, host="node-1")
                         self.ask_for(name, 404, host="nosuch")
 
     # ---- all of it ----
-
-    def not_seen(self, name, status):
-        for names, statuses, _reason in NOT_SEEN:
-            if re.fullmatch(names, name) and re.fullmatch(statuses, status):
-                return True
-        return False
 
     def test_zz_all_of_them_were_seen(self):
         """Runs last; alone, it runs the others first."""
@@ -721,15 +737,17 @@ class Statuses(ExecdCase):
                 getattr(self, name)()
         described = {(name, status) for name, operation in self.operations.items()
                      for status in operation.responses}
+        rows = NOT_SEEN + (CANNOT_FREEZE if ("pauseSandbox", "501") in self.seen else FREEZES)
+        used = set()
         for name, status in sorted(described - self.seen):
-            if not self.not_seen(name, status):
+            reasons = [row for row in rows
+                       if re.fullmatch(row[0], name) and re.fullmatch(row[1], status)]
+            used.update(reasons)
+            if not reasons:
                 with self.subTest(name, status=status):
                     self.fail(f"nothing in {FILE} brings about the {status} of {name}: ask for it "
                               "in the test of its kind, or say why not in NOT_SEEN")
-        for names, statuses, reason in NOT_SEEN:
-            self.assertTrue(any(re.fullmatch(names, name) and re.fullmatch(statuses, status)
-                                for name, status in described - self.seen),
-                            f"in NOT_SEEN for nothing: {names} {statuses} ({reason})")
+        self.assertEqual(set(rows) - used, set(), "given as NOT_SEEN, and all of it was seen")
 
     def setUp(self):
         self.ran.add(self._testMethodName)
