@@ -514,6 +514,17 @@ class Statuses(ExecdCase):
 
     # ---- our own API ----
 
+    @contextlib.contextmanager
+    def full_pool(self):
+        """The pool that may have one sandbox has one."""
+        def empty():
+            pool = self.daemon.pool("one")
+            return pool["leased"] + pool["killing"] + pool["creating"] == 0
+        t.wait_until(empty, 20, "what the pool had is gone")
+        held = self.acquire("one")
+        yield
+        self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
+
     def test_own_acquire(self):
         os.chown(self.binds + "/source", 4321, 4321)
         bind = {"source": self.binds + "/source", "target": "/mnt"}
@@ -526,11 +537,11 @@ class Statuses(ExecdCase):
                 self.ask_for(name, 403, body={**wish, "binds": [{"source": "/etc"}]})
                 self.ask_for(name, 422, body={**wish, "binds": [{**bind, "target": "/usr/nosuch"}]})
                 self.ask_for(name, 501, pool="direct", body={**wish, "binds": [bind]})
-                held = self.acquire("one")
-                self.ask_for(name, 429, pool="one", body=wish)
-                self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
-        held = self.ask_for("acquire", 200, body={**self.meant("acquire")["body"], "lease": lease}).json
-        self.ask_for("acquire", 409, body={"policy": "create", "ttl": "3s", "lease": lease})
+                with self.full_pool():
+                    self.ask_for(name, 429, pool="one", body=wish)
+        wish = {"policy": "create", "wait": "20s", "lease": lease}
+        held = self.ask_for("acquire", 200, body={**wish, "ttl": "60s"}).json
+        self.ask_for("acquire", 409, body={**wish, "ttl": "61s"})
         self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
         self.ask_for("acquire", 410, body={"lease": lease})
 
@@ -613,9 +624,9 @@ class Statuses(ExecdCase):
                 with self.subTest(name, status=status):
                     self.ask_for(name, status, body=body)
         with self.subTest("createSandbox", status=429):
-            held = self.acquire("one")
-            self.ask_for("createSandbox", 429, body={**create, "extensions": {"poolRef": "one"}})
-            self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
+            with self.full_pool():
+                self.ask_for("createSandbox", 429,
+                             body={**create, "extensions": {"poolRef": "one"}})
         lasting = self.ask_for("createSandbox", 202, body={**create, "timeout": None}).json["id"]
         self.addCleanup(self.ask, "DELETE", f"/v1/sandboxes/{lasting}")
         self.ask_for("renewExpiration", 409, uuid=lasting, **self.meant("renewExpiration"))

@@ -80,7 +80,8 @@ def npm_ci(options):
         return f"npm ci: not over within {TIMEOUT_S} s"
     if result.returncode == 0:
         return None
-    return "npm ci: " + result.stdout.decode(errors="replace").strip()[-300:]
+    lines = [line for line in result.stdout.decode(errors="replace").splitlines() if line.strip()]
+    return "npm ci: " + " / ".join(lines)[:300]
 
 
 def failed_lately(failure):
