@@ -179,7 +179,8 @@ class Statuses(ExecdCase):
         faults = list(openapi.faults_of_answer(operation, response.status, found, data))
         self.assertEqual(faults, [], f"{operation} -> {response.status}")
         if expected:
-            self.assertIn(response.status, expected, f"{operation} {data[:300]!r}")
+            self.assertIn(response.status, expected,
+                          f"{operation} {data[:300]!r} (how {name} is asked for: {FILE})")
         return t.Response(response.status, found, data)
 
     def each(self, condition, act):
