@@ -20,7 +20,8 @@
 struct sp_os_refusal {
 	unsigned int status;
 	const char *code;
-	char place[64]; /* "metadata", "image.uri"; "": the body */
+	const char *part; /* of the request: "query"; NULL: "body" */
+	char place[64];   /* "metadata", "image.uri"; "": all of that part */
 	char message[SP_ERR_MESSAGE_MAX];
 };
 

@@ -64,23 +64,29 @@ static void reply_end(struct sp_request *request)
 	sp_reply_written(request, &out);
 }
 
-static int read_end(struct sp_request *request, int64_t *ret_wall_ms, struct sp_err *err)
+/* 0, or negative and replied. */
+static int read_end(struct sp_request *request, int64_t *ret_wall_ms)
 {
-	const char *text = NULL;
-	const struct sp_member members[] = {
-		{"expiresAt", SP_MEMBER_TEXT, &text, 0, 0},
-	};
+	struct sp_err err = {0};
 	json_t *root = NULL;
+	const char *text;
 	int status =
-		sp_body_parse_loose(sp_buf_text(&request->body), request->body.len, &root, err);
+		sp_body_parse_loose(sp_buf_text(&request->body), request->body.len, &root, &err);
 
-	if (status == 0)
-		status = sp_body_read_loose(root, "", members, SP_ARRAY_SIZE(members), err);
-	if (status == 0 && !text)
-		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				     "member 'expiresAt' is missing");
-	if (status == 0)
-		status = sp_os_parse_time(text, ret_wall_ms, err);
+	if (status < 0) {
+		sp_reply_error(request, &err);
+		return status;
+	}
+	text = json_string_value(json_object_get(root, "expiresAt"));
+	if (!text)
+		status = sp_err_code(&err, SP_CODE_INVALID_ARGUMENT, -EINVAL, "%s",
+				     json_object_get(root, "expiresAt")
+					     ? "Input should be a valid datetime"
+					     : "Field required");
+	else
+		status = sp_os_parse_time(text, ret_wall_ms, &err);
+	if (status < 0)
+		sp_os_refuse_value(request, "body", "expiresAt", err.message);
 	json_decref(root);
 	return status;
 }
@@ -92,10 +98,8 @@ void sp_handle_os_renew(struct sp_request *request)
 	int64_t wall_ms;
 	int64_t ttl_ms;
 
-	if (read_end(request, &wall_ms, &err) < 0) {
-		sp_reply_error(request, &err);
+	if (read_end(request, &wall_ms) < 0)
 		return;
-	}
 	ttl_ms = wall_ms - sp_clock_wall_ms();
 	if (os->expires_ms == INT64_MAX)
 		sp_os_reply_error(request, MHD_HTTP_CONFLICT, "DOCKER::INVALID_EXPIRATION",

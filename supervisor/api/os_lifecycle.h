@@ -16,6 +16,9 @@ void sp_os_sandbox_write(struct sp_json_out *out, struct sp_os_sandbox *os, bool
 void sp_os_reply_sandbox(struct sp_request *request, unsigned int status, struct sp_os_sandbox *os,
 			 bool with_image);
 void sp_os_refuse(struct sp_request *request, const struct sp_os_refusal *refusal);
+/* 422: what is at that place of the "query" or "body" is not what the schema wants there. */
+void sp_os_refuse_value(struct sp_request *request, const char *part, const char *place,
+			const char *message);
 
 /* The pool that serves it, with everything that is asked for. -EINVAL with *ret_refusal. */
 int sp_os_choose_pool(const struct sp_config *config, const struct sp_os_create *create,

@@ -24,6 +24,7 @@ struct filter {
 	int64_t page;
 	int64_t page_size;
 	const char *code; /* of a refusal; NULL: the usual one */
+	const char *bad;  /* the parameter that is no number of its range */
 };
 
 /* States that are none of ours are legal and match nothing. */
@@ -96,6 +97,16 @@ static int visit_metadata(void *arg, const char *value, struct sp_err *err)
 	return status;
 }
 
+static int read_number(struct sp_request *request, struct filter *filter, const char *key,
+		       int64_t max, int64_t *value, struct sp_err *err)
+{
+	int status = sp_query_integer(request, key, 1, max, value, err);
+
+	if (status < 0 && err->code == SP_CODE_INVALID_ARGUMENT)
+		filter->bad = key;
+	return SP_MIN(status, 0);
+}
+
 static int read_filter(struct sp_request *request, struct filter *filter, struct sp_err *err)
 {
 	int status;
@@ -107,11 +118,11 @@ static int read_filter(struct sp_request *request, struct filter *filter, struct
 	if (status == 0)
 		status = sp_query_each(request, "metadata", visit_metadata, filter, err);
 	if (status == 0)
-		status = sp_query_integer(request, "page", 1, INT32_MAX, &filter->page, err);
-	if (status >= 0)
-		status = sp_query_integer(request, "pageSize", 1, PAGE_SIZE_MAX, &filter->page_size,
-					  err);
-	return SP_MIN(status, 0);
+		status = read_number(request, filter, "page", INT32_MAX, &filter->page, err);
+	if (status == 0)
+		status = read_number(request, filter, "pageSize", PAGE_SIZE_MAX, &filter->page_size,
+				     err);
+	return status;
 }
 
 static bool matches(const struct filter *filter, const struct sp_os_sandbox *os)
@@ -175,6 +186,8 @@ void sp_handle_os_list(struct sp_request *request)
 		reply_list(request, &filter);
 	else if (filter.code)
 		sp_os_reply_error(request, MHD_HTTP_BAD_REQUEST, filter.code, "%s", err.message);
+	else if (filter.bad)
+		sp_os_refuse_value(request, "query", filter.bad, err.message);
 	else
 		sp_reply_error(request, &err);
 	json_decref(filter.metadata);

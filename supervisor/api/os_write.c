@@ -95,10 +95,12 @@ void sp_os_reply_sandbox(struct sp_request *request, unsigned int status, struct
 }
 
 /* ["body", "image", "uri"] */
-static void write_place(struct sp_json_out *out, const char *place)
+static void write_place(struct sp_json_out *out, const struct sp_os_refusal *refusal)
 {
+	const char *place = refusal->place;
+
 	sp_json_open(out, "loc", '[');
-	sp_json_text(out, NULL, "body");
+	sp_json_text(out, NULL, refusal->part ? refusal->part : "body");
 	while (*place) {
 		size_t len = strcspn(place, ".");
 
@@ -122,7 +124,7 @@ static void refuse_schema(struct sp_request *request, const struct sp_os_refusal
 	sp_json_open(&out, NULL, '{');
 	sp_json_text(&out, "type",
 		     strcmp(refusal->message, "Field required") == 0 ? "missing" : "value_error");
-	write_place(&out, refusal->place);
+	write_place(&out, refusal);
 	sp_json_text(&out, "msg", refusal->message);
 	sp_json_close(&out, '}');
 	sp_json_close(&out, ']');
@@ -136,6 +138,16 @@ static void refuse_schema(struct sp_request *request, const struct sp_os_refusal
 		sp_reply_json(request, refusal->status, &body);
 	}
 	sp_buf_done(&body);
+}
+
+void sp_os_refuse_value(struct sp_request *request, const char *part, const char *place,
+			const char *message)
+{
+	struct sp_os_refusal refusal = {.status = MHD_HTTP_UNPROCESSABLE_CONTENT, .part = part};
+
+	(void)snprintf(refusal.place, sizeof(refusal.place), "%s", place);
+	(void)snprintf(refusal.message, sizeof(refusal.message), "%s", message);
+	refuse_schema(request, &refusal);
 }
 
 void sp_os_refuse(struct sp_request *request, const struct sp_os_refusal *refusal)

@@ -2,7 +2,7 @@
 
 What they print is compared with the block below each, names and numbers aside. Python's example runs
 with the package `redis` where it is installed, else with a stand-in over our own small client that
-has the same calls; JavaScript's needs node and ioredis (NODE_PATH, or `npm install ioredis`).
+has the same calls; JavaScript's with the node and the ioredis that tests/lib/npm.py installs.
 
 `test_direct_use.py --print LANGUAGE` shows what an example prints now, for the README.
 """
@@ -18,6 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
+import npm  # noqa: E402
 import sandpool_test as t  # noqa: E402
 from redis_client import Server  # noqa: E402
 from sandpool_test import Case, Daemon, main, merge, needs_programs, needs_root  # noqa: E402
@@ -82,13 +83,12 @@ def has_python_redis():
                           capture_output=True, check=False).returncode == 0
 
 
-def why_no_node():
-    if not shutil.which("node"):
-        return "node is not installed"
-    if subprocess.run(["node", "-e", "require('ioredis')"], capture_output=True,
-                      check=False).returncode != 0:
-        return "ioredis is not installed (NODE_PATH, npm install ioredis)"
-    return None
+def interpreter(language):
+    """(words, environment)."""
+    if language == "javascript":
+        installed = npm.install()
+        return [installed.node], {"NODE_PATH": installed.modules}
+    return {"sh": ["/bin/sh", "-eu"], "python": [t.PYTHON]}[language], {}
 
 
 class Stage:
@@ -127,8 +127,8 @@ class Stage:
                 reply = redis.fcall("stats", "sandpool:{default}:meta")
                 return reply[0] == "OK" and reply[reply.index("idle") + 1] > 0
             t.wait_until(listed, 20, "something is listed")
-        program = {"sh": ["/bin/sh", "-eu"], "python": [t.PYTHON], "javascript": ["node"]}[language]
-        env = merge(dict(os.environ), {"REDIS": self.server.path, "LC_ALL": "C.UTF-8"})
+        program, env = interpreter(language)
+        env = merge(dict(os.environ), {"REDIS": self.server.path, "LC_ALL": "C.UTF-8", **env})
         path = f"{self.directory}/example"
         with open(path, "w", encoding="utf-8") as file:
             file.write(code)
@@ -169,7 +169,6 @@ class DirectUse(Case):
     def test_the_python_example_does_what_it_shows(self):
         self.check("python")
 
-    @unittest.skipIf(why_no_node(), why_no_node() or "")
     def test_the_javascript_example_does_what_it_shows(self):
         self.check("javascript")
 

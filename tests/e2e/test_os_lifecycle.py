@@ -381,8 +381,9 @@ class Listing(OsCase):
             self.assert_error(self.ask("GET", f"/v1/sandboxes?{query}"), 400,
                               "INVALID_METADATA_FORMAT")
         for query in ("page=0", "page=x", "pageSize=0", "pageSize=201", "page=%zz", "page=1.5"):
-            self.assert_error(self.ask("GET", f"/v1/sandboxes?{query}"), 400,
-                              "SANDBOX::INVALID_PARAMETER")
+            response = self.ask("GET", f"/v1/sandboxes?{query}")
+            self.assert_error(response, 422, "SANDBOX::INVALID_PARAMETER")
+            self.assertEqual(response.json["detail"][0]["loc"], ["query", query.split("=")[0]])
         self.assertEqual(self.ask("GET", "/v1/sandboxes?pageSize=200").status, 200)
 
     def test_only_those_of_this_api(self):
@@ -429,9 +430,11 @@ class Ends(OsCase):
         self.assertEqual(self.get(box).json["expiresAt"][:18], answer.json["expiresAt"][:18])
         self.assert_error(self.renew(box, from_now(-1)), 400, "DOCKER::INVALID_EXPIRATION")
         self.assert_error(self.renew(box, from_now(125)), 400, "SANDBOX::INVALID_PARAMETER")
-        self.assert_error(self.renew(box, "tomorrow"), 400, "SANDBOX::INVALID_PARAMETER")
-        self.assertEqual(self.ask("POST", f"/v1/sandboxes/{box['id']}/renew-expiration",
-                                  {}).status, 400)
+        self.assert_error(self.renew(box, "tomorrow"), 422, "SANDBOX::INVALID_PARAMETER")
+        for body in ({}, {"expiresAt": 5}, {"expiresAt": None}):
+            response = self.ask("POST", f"/v1/sandboxes/{box['id']}/renew-expiration", body)
+            self.assert_error(response, 422, "SANDBOX::INVALID_PARAMETER")
+            self.assertEqual(response.json["detail"][0]["loc"], ["body", "expiresAt"])
 
     def test_an_end_that_is_moved_back(self):
         box = self.create()

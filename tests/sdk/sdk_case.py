@@ -10,12 +10,9 @@ Python file beside it, which is nothing but:
     if __name__ == "__main__":
         main()
 
-The SDK is installed once by `npm ci` from package-lock.json into the build folder, never into the
-tree. Without node and npm, or without a way to the registry the first time, the tests are skipped.
+tests/lib/npm.py installs the SDK, and says why not where the tests are skipped.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import pathlib
@@ -28,57 +25,14 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 
+import npm  # noqa: E402
 import sandpool_test as t  # noqa: E402
 from sandpool_test import main  # noqa: E402, F401
 
 HERE = pathlib.Path(__file__).resolve().parent
-INSTALLED = t.BIN.parent / "tests" / "sdk"
 IMAGE = "python:3.11"
 KEY = "sdk-tests-0123456789abcdef"
 SUITE_TIMEOUT_S = 300
-NODE_MIN = 20
-
-
-def lock_digest():
-    return hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
-
-
-def npm_ci():
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, INSTALLED / name)
-    return subprocess.run(
-        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-        cwd=INSTALLED, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=300, check=False)
-
-
-def node_missing():
-    for program in ("node", "npm"):
-        if not shutil.which(program):
-            return f"{program} is not installed"
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True,
-                             check=False).stdout
-    if int((re.match(r"v(\d+)\.", version) or [0, "0"])[1]) < NODE_MIN:
-        return f"node {version.strip()} is older than {NODE_MIN}, which the SDK needs"
-    return None
-
-
-def install():
-    """Why there is no SDK, or None."""
-    reason = node_missing()
-    if reason:
-        return reason
-    INSTALLED.mkdir(parents=True, exist_ok=True)
-    stamp = INSTALLED / "installed"
-    with open(INSTALLED / "lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamp.exists() and stamp.read_text(encoding="utf-8") == lock_digest():
-            return None
-        result = npm_ci()
-        if result.returncode != 0:
-            return "npm ci: " + result.stdout.decode(errors="replace").strip()[-300:]
-        stamp.write_text(lock_digest(), encoding="utf-8")
-    return None
 
 
 def sdk_config(directory, port, config):
@@ -101,9 +55,10 @@ class SdkCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        reason = t.needs_root() or t.needs_programs() or install()
+        reason = t.needs_root() or t.needs_programs()
         if reason:
-            cls.skipTest(cls, reason)
+            raise unittest.SkipTest(reason)
+        cls.npm = npm.install()
         cls.daemon = t.Daemon()
         port = t.free_port()
         keys = pathlib.Path(cls.daemon.directory) / "keys"
@@ -127,11 +82,11 @@ class SdkCase(unittest.TestCase):
         environment = dict(os.environ, SANDPOOL_DOMAIN=f"127.0.0.1:{port}", SANDPOOL_API_KEY=KEY,
                            SANDPOOL_IMAGE=IMAGE)
         with tempfile.TemporaryDirectory(prefix="sandpool-sdk-") as directory:
-            os.symlink(INSTALLED / "node_modules", f"{directory}/node_modules")
+            os.symlink(cls.npm.modules, f"{directory}/node_modules")
             for file in HERE.glob("*.mjs"):
                 shutil.copy(file, directory)
             process = subprocess.run(
-                ["node", f"{directory}/{cls.suite}"], env=environment, stdin=subprocess.DEVNULL,
+                [cls.npm.node, f"{directory}/{cls.suite}"], env=environment, stdin=subprocess.DEVNULL,
                 capture_output=True, timeout=SUITE_TIMEOUT_S * t.SLOW_FACTOR, check=False)
         cls.stderr = process.stderr.decode(errors="replace")
         lines = [json.loads(line) for line in process.stdout.decode().splitlines()
