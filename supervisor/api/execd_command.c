@@ -289,6 +289,7 @@ static int start(struct command *command, const struct command_body *body, struc
 	if (body->timeout_ms > 0)
 		spec->timeout_ms = SP_MIN(body->timeout_ms, SP_EXEC_TIMEOUT_MAX_MS);
 	spec->merge_stderr = body->background;
+	spec->start_awaited = body->background; /* then that is all its client waits for */
 	command->background = body->background;
 	return sp_shell_start(&command->shell, body->text, err);
 }

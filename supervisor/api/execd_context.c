@@ -165,6 +165,13 @@ static void fail_run(struct sp_events *events, const char *name, const char *tex
 
 /* ---- frames out ---- */
 
+/* What stands still takes no signal until it goes on. */
+static void send_interrupt(struct sp_context *context)
+{
+	(void)sp_exec_signal(context->exec, SIGINT, NULL);
+	(void)sp_exec_signal(context->exec, SIGCONT, NULL);
+}
+
 static void begun(struct sp_context *context, const char *data, size_t len)
 {
 	char text[16] = "";
@@ -174,7 +181,7 @@ static void begun(struct sp_context *context, const char *data, size_t len)
 	if (context->events)
 		context->full = !sp_events_count(context->events, strtol(text, NULL, 10));
 	if (context->interrupt_wanted)
-		(void)sp_exec_signal(context->exec, SIGINT, NULL);
+		send_interrupt(context);
 }
 
 static void show_result(struct sp_context *context, const char *data, size_t len)
@@ -290,7 +297,7 @@ static void interrupt(struct sp_context *context)
 {
 	context->interrupt_wanted = true;
 	if (context->begun)
-		(void)sp_exec_signal(context->exec, SIGINT, NULL);
+		send_interrupt(context);
 }
 
 static void on_gone(void *arg)
@@ -382,6 +389,7 @@ static int start(struct sp_context *context, const char *cwd, struct sp_err *err
 		.stdin_open = true,
 		.output_unlimited = true,
 		.resident = true,
+		.start_awaited = true,
 	};
 	int status = sp_execd_place_env(place, execd->os, NULL, err);
 

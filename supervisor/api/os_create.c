@@ -281,6 +281,7 @@ static int exec_entrypoint(struct create *create, struct entrypoint *entrypoint,
 		.gid = -1,
 		.output_unlimited = true,
 		.resident = true,
+		.start_awaited = true,
 		.for_life = true,
 	};
 	json_t *word;

@@ -231,11 +231,13 @@ static int op_prepare(struct sp_service_op *op, const struct sp_service_acquire 
 static int ask_pool(struct sp_service_op *op, struct sp_acquire_result *ret_result,
 		    struct sp_err *err)
 {
+	int64_t now_ms = sp_clock_boot_ms();
 	int status;
 
 	op->state = OP_QUEUED;
-	status = sp_pool_acquire(op->pool->policy, &op->wish, sp_clock_boot_ms(), on_pool_answer,
-				 op, ret_result, &op->pending, err);
+	op->pool->served_ms = now_ms;
+	status = sp_pool_acquire(op->pool->policy, &op->wish, now_ms, on_pool_answer, op,
+				 ret_result, &op->pending, err);
 	daemon_pool_touch(op->pool);
 	return status;
 }

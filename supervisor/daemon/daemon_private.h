@@ -60,7 +60,8 @@ struct daemon_pool {
 	bool removed;                        /* by a reload: drains, then goes */
 	struct sp_timer wakeup;
 	struct sp_deferred touched; /* look at the policy's next wake-up */
-	int64_t held_until_ms;      /* not before, while young runs are on; 0 = not held */
+	int64_t held_since_ms;      /* its next wake-up, for whom it would disturb; 0 = not held */
+	int64_t served_ms;          /* a client asked for one of it, or began something in one */
 	int64_t failure_logged_ms;
 	uint32_t failures_unlogged;
 	bool spec_mismatch; /* the other hosts of the store make it from another spec */

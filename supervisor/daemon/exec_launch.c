@@ -145,6 +145,7 @@ static void sent(struct sp_exec *exec, const struct exec_cgroup *cgroup)
 
 	exec->number = exec->record->header.exec;
 	exec->state = EXEC_SENT;
+	link->pool->served_ms = exec->started_ns / SP_NS_PER_MS;
 	exec->oom_at_start = link->oom_kills;
 	exec->in_cgroup = cgroup != NULL;
 	if (cgroup)

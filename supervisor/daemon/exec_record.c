@@ -225,7 +225,8 @@ static int make_record(struct sp_exec *exec, const struct sp_exec_spec *spec,
 	if (inlined)
 		copy_strings(strings, (char *)(record + 1));
 	record->header.type = SP_INIT_EXEC;
-	record->flags = (spec->tty ? SP_EXEC_F_TTY : 0) | (inlined ? 0 : SP_EXEC_F_STRINGS);
+	record->flags = (spec->tty ? SP_EXEC_F_TTY : 0) | (inlined ? 0 : SP_EXEC_F_STRINGS) |
+			(spec->start_awaited ? SP_EXEC_F_AWAITED : 0);
 	/* (uint32_t)-1: the sandbox's own workload id, known when it is granted. */
 	record->uid = (uint32_t)spec->uid;
 	record->gid = (uint32_t)spec->gid;

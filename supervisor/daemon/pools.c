@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define HOLD_MS 3 /* most short programs are through by then */
+#define HOLD_MS        3  /* most short programs are through by then */
+#define HOLD_SERVED_MS 10 /* as is what a client asks for next, if it does not think about it */
+#define HOLD_MAX_MS    30
 
 struct config_ref *config_ref_new(struct sp_config *config)
 {
@@ -40,40 +42,60 @@ void config_ref_drop(struct config_ref *ref)
 	free(ref);
 }
 
+/* Nobody waits, and it could serve as many again as were taken. */
+static bool has_plenty(const struct daemon_pool *pool, int64_t now_ms)
+{
+	struct sp_pool_snapshot snapshot;
+
+	sp_pool_snapshot(pool->policy, now_ms, &snapshot);
+	return snapshot.waiters == 0 && snapshot.idle - snapshot.idle_expired > snapshot.share / 2;
+}
+
+/* A creation costs several times what a short program does, and would on a host with few processors
+ * be made at the expense of the very client that it replaces the sandbox of. */
+static bool hold_back(struct daemon_pool *pool, int64_t now_ms)
+{
+	const struct sp_service *service = pool->service;
+	int64_t until_ms = 0;
+
+	if (pool->held_since_ms == 0)
+		pool->held_since_ms = now_ms;
+	if (service->runs > 0)
+		until_ms = pool->held_since_ms + HOLD_MS;
+	if (pool->served_ms > 0 && has_plenty(pool, now_ms))
+		until_ms = SP_MAX(until_ms, SP_MIN(pool->served_ms + HOLD_SERVED_MS,
+						   pool->held_since_ms + HOLD_MAX_MS));
+	if (now_ms < until_ms) {
+		sp_timer_set(&pool->service->timers, &pool->wakeup, until_ms);
+		return true;
+	}
+	pool->held_since_ms = 0;
+	return false;
+}
+
+static void look(struct daemon_pool *pool)
+{
+	int64_t now_ms = sp_clock_boot_ms();
+
+	if (sp_pool_next_wakeup_ms(pool->policy) <= now_ms) {
+		if (hold_back(pool, now_ms))
+			return;
+		sp_pool_tick(pool->policy, now_ms);
+	}
+	sp_timer_set(&pool->service->timers, &pool->wakeup, sp_pool_next_wakeup_ms(pool->policy));
+}
+
 static void on_wakeup(struct sp_timer *timer)
 {
 	struct daemon_pool *pool = SP_CONTAINER_OF(timer, struct daemon_pool, wakeup);
 
-	pool->held_until_ms = 0;
-	sp_pool_tick(pool->policy, sp_clock_boot_ms());
+	look(pool);
 	daemon_pool_touch(pool);
-}
-
-/* A creation costs several times what a short program does, and would on a host with few processors
- * be made at the expense of the very run that it replaces the sandbox of. */
-static bool hold_back(struct daemon_pool *pool, int64_t now_ms)
-{
-	if (pool->service->runs > 0 && pool->held_until_ms == 0)
-		pool->held_until_ms = now_ms + HOLD_MS;
-	if (pool->service->runs > 0 && now_ms < pool->held_until_ms)
-		return true;
-	pool->held_until_ms = 0;
-	return false;
 }
 
 static void on_touched(struct sp_deferred *deferred)
 {
-	struct daemon_pool *pool = SP_CONTAINER_OF(deferred, struct daemon_pool, touched);
-	int64_t now_ms = sp_clock_boot_ms();
-
-	if (sp_pool_next_wakeup_ms(pool->policy) <= now_ms) {
-		if (hold_back(pool, now_ms)) {
-			sp_timer_set(&pool->service->timers, &pool->wakeup, pool->held_until_ms);
-			return;
-		}
-		sp_pool_tick(pool->policy, now_ms);
-	}
-	sp_timer_set(&pool->service->timers, &pool->wakeup, sp_pool_next_wakeup_ms(pool->policy));
+	look(SP_CONTAINER_OF(deferred, struct daemon_pool, touched));
 }
 
 void daemon_pool_touch(struct daemon_pool *pool)
@@ -89,7 +111,7 @@ void daemon_pools_run_ended(struct sp_service *service)
 	if (--service->runs > 0 || service->stopping)
 		return;
 	for (size_t i = 0; i < service->pool_count; i++)
-		if (service->pools[i]->held_until_ms != 0)
+		if (service->pools[i]->held_since_ms != 0)
 			daemon_pool_touch(service->pools[i]);
 }
 

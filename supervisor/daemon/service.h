@@ -221,6 +221,8 @@ struct sp_exec_spec {
 	bool output_unlimited;
 	/* It waits for work, like a shell session: a stop of the daemon does not wait for it. */
 	bool resident;
+	/* Its start is what somebody waits for, not its end: `started` comes without delay. */
+	bool start_awaited;
 	/* It ends with its sandbox: nothing limits its time, nobody kills it alone, and so it waits
 	 * for no cgroup of its own. */
 	bool for_life;

@@ -11,7 +11,9 @@
  *
  * Nothing wakes us when a child has left: we look when we are awake anyway, and every LOOK_MS while
  * one is starting. A program that is over sooner than that is told of in one record, and does not
- * share its processor with the news of its start.
+ * share its processor with the news of its start. But where that news is awaited we sleep on the
+ * word itself, as the kernel wakes whoever does; what comes meanwhile waits no longer than for a
+ * look.
  */
 #include "supervisor/init/exec.h"
 
@@ -27,6 +29,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,6 +37,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -435,6 +439,15 @@ static int start(struct init *init, struct slot *slot, const struct sp_init_exec
 	return 0;
 }
 
+/* Until the child has left our memory, or been given the time of a look for it. Not FUTEX_PRIVATE:
+ * the kernel's own wake is not. */
+static void await_start(const struct slot *slot)
+{
+	const struct timespec limit = {.tv_nsec = LOOK_MS * SP_NS_PER_MS};
+
+	(void)RAW4(SYS_futex, &slot->in_memory, FUTEX_WAIT, 1, &limit);
+}
+
 static int admit(struct init *init, const struct sp_init_exec *request, struct slot **ret_slot,
 		 struct start_fault *ret)
 {
@@ -460,6 +473,8 @@ void init_exec_start(struct init *init, const struct sp_init_exec *request, int 
 	if (status < 0)
 		init_outbox_status(&init->outbox, SP_INIT_START_FAILED, &request->header,
 				   failed.status, failed.stage);
+	else if ((request->flags & SP_EXEC_F_AWAITED) != 0)
+		await_start(slot);
 }
 
 static bool has_left(const struct slot *slot)

@@ -64,7 +64,8 @@ struct sp_init_header {
 #define SP_EXEC_F_TTY     0x01u /* no descriptors for 0-2: init opens a pty, its master goes out */
 #define SP_EXEC_F_CGROUP  0x02u /* one more descriptor: directory of a cgroup to start in */
 #define SP_EXEC_F_STRINGS 0x04u /* one more descriptor: sealed memfd with the strings */
-#define SP_EXEC_F_ALL     0x07u
+#define SP_EXEC_F_AWAITED 0x08u /* STARTED is what somebody waits for: not later than it must */
+#define SP_EXEC_F_ALL     0x0fu
 
 /* Descriptor order: stdin, stdout, stderr (unless TTY), cgroup, strings. */
 

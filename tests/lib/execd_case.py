@@ -26,6 +26,42 @@ def free_port():
         return sock.getsockname()[1]
 
 
+class Events:
+    """A whole answer, taken apart."""
+
+    def __init__(self, body):
+        frames = body.split(b"\n\n")
+        assert frames.pop() == b"", "the last event has no empty line behind it"
+        self.list = [json.loads(frame) for frame in frames]
+        assert not any(b"\n" in frame for frame in frames)
+
+    def of(self, kind):
+        return [event for event in self.list if event["type"] == kind]
+
+    def texts(self, kind="stdout"):
+        return [event["text"] for event in self.of(kind)]
+
+    @property
+    def id(self):
+        return self.list[0]["text"]
+
+    @property
+    def types(self):
+        return [event["type"] for event in self.list]
+
+    @property
+    def error(self):
+        last = self.list[-1]
+        return last["error"] if last["type"] == "error" else None
+
+    @property
+    def code(self):
+        """As the SDKs see it."""
+        if not self.error:
+            return 0 if self.types[-1] == "execution_complete" else None
+        return int(self.error["evalue"]) if self.error["evalue"].lstrip("-").isdigit() else None
+
+
 class Box:
     """A sandbox of the OpenSandbox API."""
 

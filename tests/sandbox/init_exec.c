@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -134,6 +135,62 @@ Test(init_exec, rlimits_are_the_pools_or_lower)
 					"NPROC 512 512\nSTACK 8388608 8388608\nCPU 9 10\n");
 	run(&(struct harness_exec){.argv = argv, .rlimit_nofile = 100000});
 	cr_assert(strstr(result.output, "NOFILE 256 256\nFSIZE -1 -1\n"), "%s", result.output);
+}
+
+/* How long until STARTED of a program that goes on; it is ended here. */
+static int64_t start_ns(uint32_t flags)
+{
+	const char *const argv[] = {"/bin/sleep", "60", NULL};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int fds[] = {null_fd, null_fd, null_fd};
+	union harness_answer answer;
+	int64_t took_ns = sp_clock_boot_ns();
+	uint32_t exec = harness_exec(&harness, &(struct harness_exec){.argv = argv, .flags = flags},
+				     fds, 3);
+
+	(void)close(null_fd);
+	harness_expect(&harness, SP_INIT_STARTED, &answer);
+	took_ns = sp_clock_boot_ns() - took_ns;
+	harness_signal(&harness, exec, SIGKILL);
+	harness_expect(&harness, SP_INIT_EXITED, &answer);
+	return took_ns;
+}
+
+Test(init_exec, an_awaited_start_is_told_when_it_has_happened)
+{
+	int64_t awaited_ns = INT64_MAX;
+	int64_t looked_ns = INT64_MAX;
+
+	for (int i = 0; i < 50; i++) {
+		int64_t ns = start_ns(SP_EXEC_F_AWAITED);
+
+		awaited_ns = SP_MIN(awaited_ns, ns);
+		ns = start_ns(0);
+		looked_ns = SP_MIN(looked_ns, ns);
+	}
+	cr_assert(awaited_ns < looked_ns, "%" PRId64 " ns, looked for %" PRId64, awaited_ns,
+		  looked_ns);
+}
+
+Test(init_exec, an_awaited_start_that_fails)
+{
+	const char *const argv[] = {"/not/there", NULL};
+
+	run(&(struct harness_exec){.argv = argv, .flags = SP_EXEC_F_AWAITED});
+	expect_not_started("exec", -ENOENT);
+	harness_shell(&harness, "exit 7", &result);
+	expect_exit(7);
+}
+
+/* Who waits for it waits for no longer than it is alive, even where it is over at once. */
+Test(init_exec, an_awaited_program_that_ends)
+{
+	const char *const argv[] = {"/bin/true", NULL};
+
+	for (int i = 0; i < 100; i++) {
+		run(&(struct harness_exec){.argv = argv, .flags = SP_EXEC_F_AWAITED});
+		expect_exit(0);
+	}
 }
 
 Test(init_exec, argv_and_env_are_byte_exact)

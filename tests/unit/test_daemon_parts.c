@@ -104,6 +104,10 @@ Test(daemon_parts, terminal_gets_term)
 	cr_assert(strncmp(string_at(&exec, 5), "TERM=", 5) == 0);
 	cr_assert(exec.record->flags == SP_EXEC_F_TTY);
 	exec_record_free(&exec);
+	spec.start_awaited = true;
+	cr_assert(build(&spec, &exec) == SP_CODE_NONE);
+	cr_assert(exec.record->flags == (SP_EXEC_F_TTY | SP_EXEC_F_AWAITED));
+	exec_record_free(&exec);
 }
 
 Test(daemon_parts, every_entry_of_a_large_environment_survives)

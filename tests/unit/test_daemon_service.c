@@ -214,6 +214,76 @@ Test(daemon_service, resize_drain_resume_and_readiness)
 	live_stop(&live);
 }
 
+/* ---- what replaces a sandbox that was handed out ---- */
+
+/* Turns of the loop that wait for nothing: what is not put off by a time has happened after them.
+ */
+static void turn_a_few_times(struct live *live)
+{
+	for (int i = 0; i < 10; i++)
+		(void)uv_run(&live->loop, UV_RUN_NOWAIT);
+}
+
+static bool refilling(struct live *live, const char *pool)
+{
+	struct sp_pool_snapshot now = live_pool(live, pool);
+
+	return now.creating > 0 || now.idle == now.max_idle;
+}
+
+Test(daemon_service, a_replacement_does_not_disturb_a_client_while_there_is_plenty)
+{
+	struct live live;
+	struct held held;
+	int64_t granted_ms;
+
+	LIVE_START(&live, "", "\"default\": {\"max_idle\": 6}");
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	held = live_acquire(&live, "default");
+	granted_ms = live.service->pools[0]->served_ms;
+	LIVE_WAIT(&live, refilling(&live, "default"));
+	cr_assert(sp_clock_boot_ms() - granted_ms >= 10);
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	live_release(&live, &held);
+	live_stop(&live);
+}
+
+/* Six: two may be missing, with the third half of them are. */
+Test(daemon_service, a_pool_that_is_half_empty_is_filled_at_once)
+{
+	struct live live;
+	struct held held[3];
+
+	LIVE_START(&live, "", "\"default\": {\"max_idle\": 6}");
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	for (size_t i = 0; i < SP_ARRAY_SIZE(held); i++)
+		held[i] = live_acquire(&live, "default");
+	turn_a_few_times(&live);
+	cr_assert(refilling(&live, "default"));
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	for (size_t i = 0; i < SP_ARRAY_SIZE(held); i++)
+		live_release(&live, &held[i]);
+	live_stop(&live);
+}
+
+Test(daemon_service, clients_that_go_on_do_not_put_off_a_replacement_for_ever)
+{
+	struct live live;
+	struct held held;
+	int64_t end_ms = sp_clock_boot_ms() + WAIT_MS;
+
+	LIVE_START(&live, "", "\"default\": {\"max_idle\": 6}");
+	LIVE_WAIT(&live, live_full(&live, "default"));
+	held = live_acquire(&live, "default");
+	while (!refilling(&live, "default")) {
+		cr_assert(sp_clock_boot_ms() < end_ms);
+		live.service->pools[0]->served_ms = sp_clock_boot_ms();
+		(void)uv_run(&live.loop, UV_RUN_ONCE);
+	}
+	live_release(&live, &held);
+	live_stop(&live);
+}
+
 /* ---- binds ---- */
 
 static void make_file(const char *path, const char *text)

@@ -42,9 +42,6 @@ class Wire:
         self.source = os.dup(0)
         self.target = os.dup(1)
         self.lock = threading.Lock()
-        null = os.open("/dev/null", os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
 
     def read(self, size):
         data = b""
@@ -66,6 +63,19 @@ class Wire:
                 view = view[os.write(self.target, view) :]
 
 
+def open_stream(number, mode):
+    return open(number, mode, buffering=1, encoding="utf-8", errors="surrogateescape",
+                closefd=False)
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # the code has closed it, or put something else in its place
+
+
 class Outputs:
     """What the code and its children write, on its way to the wire."""
 
@@ -73,17 +83,39 @@ class Outputs:
         self.wire = wire
         self.lock = threading.Lock()
         self.kinds = {}
+        self.ends = {0: os.open("/dev/null", os.O_RDONLY)}
+        self.streams = [sys.stdin, sys.stdout, sys.stderr]
         self.poll = select.poll()
         for number, kind in ((1, b"o"), (2, b"e")):
-            ours, theirs = os.pipe()
-            os.dup2(theirs, number)
-            os.close(theirs)
+            ours, self.ends[number] = os.pipe()
             os.set_blocking(ours, False)
             self.kinds[ours] = kind
             self.poll.register(ours, select.POLLIN)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True, errors="surrogateescape")
+        self.restore()
         threading.Thread(target=self.pump, daemon=True).start()
+
+    def usable(self, number):
+        stream = self.streams[number]
+        try:
+            if number > 0:
+                stream.flush()
+            return not stream.closed
+        except Exception:
+            return False
+
+    def restore(self):
+        """Whatever a run has made of its streams, the next one begins with the client's."""
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            if getattr(sys, name, None) is not self.streams[number]:
+                setattr(sys, name, None)  # a wrapper of ours closes it when it goes
+            if not self.usable(number):
+                self.streams[number] = None  # what is stuck in it goes now
+            os.dup2(self.ends[number], number)
+            if not self.streams[number]:
+                self.streams[number] = open_stream(number, "w" if number > 0 else "r")
+            setattr(sys, name, self.streams[number])
 
     def take(self, number):
         try:
@@ -101,11 +133,7 @@ class Outputs:
                     self.take(number)
 
     def drain(self):
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass  # the code has closed it
+        flush()
         with self.lock:
             for number in self.kinds:
                 while self.take(number):
@@ -123,10 +151,12 @@ class Context:
         self.loop = None
         self.module = types.ModuleType("__main__")
         self.names = self.module.__dict__
-        self.names["__builtins__"] = builtins
         sys.modules["__main__"] = self.module
         sys.argv = [""]
         builtins.display = self.display
+        self.listen()
+
+    def listen(self):
         signal.signal(signal.SIGINT, self.on_interrupt)
 
     def on_interrupt(self, _number, _frame):
@@ -213,7 +243,7 @@ class Context:
         try:
             text = str(error)
             lines = traceback.format_exception(type(error), error, trace)
-        except Exception:
+        except BaseException:
             text, lines = "", []
         parts = [type(error).__name__, text] + [line.rstrip("\n") for line in lines[-200:]]
         self.wire.send(b"x", b"".join(
@@ -225,6 +255,7 @@ class Context:
         self.count += 1
         name = f"<cell {self.count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        self.names["__builtins__"] = builtins
         self.interrupted = False
         self.wire.send(b"c", str(self.count).encode())
         try:
@@ -236,8 +267,10 @@ class Context:
         except BaseException as raised:
             self.in_code = False
             error = raised
+        self.listen()
         if os.getpid() != self.pid:  # a fork that came back
             self.leave()
+        self.outputs.restore()
         self.outputs.drain()
         if error:
             self.report(error, name)
@@ -245,11 +278,7 @@ class Context:
         self.wire.send(b"d")
 
     def leave(self):
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass
+        flush()
         os._exit(0)
 
     def serve(self):

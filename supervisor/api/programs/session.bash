@@ -6,19 +6,21 @@ set --
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-# Much of it cannot be set, which is no matter: it is what every shell has.
-. /dev/stdin >/dev/null 2>&1
-exec </dev/null
-unset __sp_status __sp_options BASH_EXECUTION_STRING
+# Defined before aliases of the code's can mean something else by its words. What would keep the next
+# run from beginning, or from ending, is left here: functions in the place of builtins that are used
+# around the code, what is run before every command, and a text that cannot be unset.
 __sp_keep() {
 	{
 		case ${__sp_status+set} in set) return ;; esac
 		__sp_status=$1 __sp_options=$-
-		set +evx
-		shift
+		unset -f builtin
+		builtin unset -f : . eval exec exit export readonly return set shift source trap unset
+		builtin trap - DEBUG RETURN
+		builtin set +evxt
+		builtin shift
+		builtin unset -v __sp_text || return
+		builtin unset -f __sp_keep || return
 	} 2>/dev/null
-	unset __sp_text
-	unset -f __sp_keep
 	{
 		builtin printf '\0'
 		builtin printf 'unset -v HOME LANG PATH\n'
@@ -46,4 +48,8 @@ __sp_keep() {
 	} >&2 2>/dev/null
 	__sp_keep() { :; }
 }
-trap '__sp_keep $? "$@"' EXIT
+# Much of it cannot be set, which is no matter: it is what every shell has.
+. /dev/stdin >/dev/null 2>&1
+\exec </dev/null
+\unset __sp_status __sp_options BASH_EXECUTION_STRING
+\trap '__sp_keep $? "$@"' EXIT

@@ -4,9 +4,6 @@ set --
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-. /dev/stdin >/dev/null 2>&1
-exec </dev/null
-unset __sp_status
 __sp_keep() {
 	case ${__sp_status+set} in set) return ;; esac
 	__sp_status=$1
@@ -22,4 +19,7 @@ __sp_keep() {
 		printf '\0'
 	} >&2 2>/dev/null
 }
-trap '__sp_keep $?' EXIT
+. /dev/stdin >/dev/null 2>&1
+\exec </dev/null
+\unset __sp_status
+\trap '__sp_keep $?' EXIT
