@@ -6,10 +6,11 @@
 #define SP_INIT_LATE_MOUNT_H
 
 #include "supervisor/init/init.h"
+#include "supervisor/init/protocol.h"
 
-/* target: as it came, NUL-terminated. mount_fd is borrowed. 0, or a negative errno with the stage
- * of MOUNTED in *ret_stage. */
-int init_late_mount(const struct init *init, const char *target, int mount_fd,
+/* request: checked, with its target behind it. mount_fd is borrowed. 0, or a negative errno with
+ * the stage of MOUNTED in *ret_stage. */
+int init_late_mount(const struct init *init, const struct sp_init_mount *request, int mount_fd,
 		    const char **ret_stage);
 
 #endif

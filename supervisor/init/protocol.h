@@ -91,10 +91,16 @@ struct sp_init_signal {
 	uint32_t reserved;
 };
 
+/* What comes with it is the base of an overlay that is attached: header.exec is its number, which
+ * no other one has. */
+#define SP_INIT_MOUNT_F_OVERLAY 0x01u
+#define SP_INIT_OVERLAYS_MAX    8u /* of one sandbox, numbered from 1 */
+
 struct sp_init_mount {
 	struct sp_init_header header;
-	uint32_t flags;         /* 0 */
+	uint32_t flags;
 	uint32_t target_length; /* without NUL; absolute path follows, NUL-terminated */
+	uint64_t size;          /* OVERLAY: bytes that may be written; else 0 */
 };
 
 struct sp_init_deadline {

@@ -55,7 +55,15 @@ static bool mount_valid(const struct sp_init_mount *mount, size_t len, size_t fd
 {
 	const char *target = (const char *)(mount + 1);
 
-	if (len <= sizeof(*mount) || fd_count != 1 || mount->flags != 0)
+	bool overlay;
+
+	if (len <= sizeof(*mount) || fd_count != 1 ||
+	    (mount->flags & ~SP_INIT_MOUNT_F_OVERLAY) != 0)
+		return false;
+	overlay = (mount->flags & SP_INIT_MOUNT_F_OVERLAY) != 0;
+	if (overlay ? mount->size == 0 || mount->header.exec == 0 ||
+			      mount->header.exec > SP_INIT_OVERLAYS_MAX
+		    : mount->size != 0)
 		return false;
 	if (mount->target_length == 0 || mount->target_length >= SP_INIT_TARGET_MAX)
 		return false;

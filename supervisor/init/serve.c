@@ -118,7 +118,7 @@ static void set_deadline(struct init *init, int64_t boot_ms)
 static void serve_mount(struct init *init, int *mount_fd)
 {
 	const char *stage = NULL;
-	int status = init_late_mount(init, (const char *)(&record.mount + 1), *mount_fd, &stage);
+	int status = init_late_mount(init, &record.mount, *mount_fd, &stage);
 
 	sp_fd_close(mount_fd);
 	init_outbox_status(&init->outbox, SP_INIT_MOUNTED, &record.header, status, stage);
