@@ -1,29 +1,31 @@
 /*
- * An overlay inside: a directory of the host, frozen below, and a place of its own for everything
- * that is written. Both lie in a private directory of a tmpfs that nobody but uid 0 enters:
+ * What an overlay is made of, in a directory that nobody but uid 0 enters: below INIT_PRIVATE_PATH
+ * of a session's mount namespace, or in INIT_PRIVATE_PATH/overlay/N of the sandbox's.
  *
- *	PRIVATE/upper   what was written; the workload's to fill, up to the size of the tmpfs
- *	PRIVATE/work    the kernel's
- *	PRIVATE/lower   the base, writable to who may commit: a mount of its own
- *
- * A session has one at /.init. Those of the sandbox itself, late mounts, are at /.init/overlay/N.
+ *	lower/	the base, mounted
+ *	upper/	what the workload has changed; work/ is the kernel's
+ *	frozen	since when changes of the base are somebody else's: struct init_freeze
+ *	target	where the overlay is mounted: a path, without NUL
  */
 #ifndef SP_INIT_OVERLAY_H
 #define SP_INIT_OVERLAY_H
 
 #include "supervisor/init/init.h"
 
-#define INIT_OVERLAYS_PATH      INIT_PRIVATE_PATH "/overlay"
-#define INIT_OVERLAY_PATH_SPACE 32
+#define INIT_OVERLAYS_PATH INIT_PRIVATE_PATH "/overlay"
 
-/* Where overlay N of the sandbox lies; 0: the session's. */
-void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_SPACE]);
+/* The two clocks at one moment. What the base was is what it was before it. */
+struct init_freeze {
+	int64_t real_ns;
+	int64_t boot_ns;
+};
 
-/*
- * The layers in a fresh tmpfs, whose root is private_fd (O_PATH will do) and `path` the place where
- * it is attached, and the overlay: a detached mount. base_fd is a detached mount as well, attached
- * here. Negative errno; -EOPNOTSUPP: the kernel's tmpfs has no user attributes.
- */
-int init_overlay_make(int private_fd, const char *path, int base_fd);
+/* After the overlay was mounted: writes both files. Nothing may run in it before this has returned:
+ * it waits for the clock's tick to be over (1 to 4 ms) by which the kernel stamps changes. */
+int init_overlay_freeze(int dir_fd, const char *target);
+
+/* The path of such a directory: of a session's (number 0), of the sandbox's overlay `number`. */
+#define INIT_OVERLAY_PATH_MAX 32
+void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_MAX]);
 
 #endif
