@@ -205,27 +205,26 @@ static int attach_private(const struct late_mount *mount, const char *path)
 }
 
 /* The base becomes the overlay's, the overlay takes its place. */
-static int make_overlay(struct late_mount *mount, int base_fd)
+static int attach_overlay(struct late_mount *mount, int base_fd, int target_fd)
 {
-	char path[INIT_OVERLAY_PATH_SPACE];
+	char path[INIT_OVERLAY_PATH_MAX];
 	SP_AUTO_CLOSE int private_fd = -1;
+	SP_AUTO_CLOSE int overlay_fd = -1;
+	int status;
 
 	mount->stage = "overlay";
 	if (mount->is_file)
 		return -ENOTDIR;
 	init_overlay_path(mount->request->header.exec, path);
 	private_fd = attach_private(mount, path);
-	return private_fd < 0 ? private_fd : init_overlay_make(private_fd, path, base_fd);
-}
-
-static int attach_overlay(struct late_mount *mount, int base_fd, int target_fd)
-{
-	SP_AUTO_CLOSE int overlay_fd = make_overlay(mount, base_fd);
-
+	if (private_fd < 0)
+		return private_fd;
+	overlay_fd = init_overlay_make(private_fd, path, base_fd);
 	if (overlay_fd < 0)
 		return overlay_fd;
 	mount->stage = "mount";
-	return sp_mount_attach(overlay_fd, target_fd);
+	status = sp_mount_attach(overlay_fd, target_fd);
+	return status < 0 ? status : init_overlay_freeze(private_fd, mount->target);
 }
 
 /* There is no place for its layers that the workload could not enter. */

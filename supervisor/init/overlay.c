@@ -21,13 +21,12 @@
 #define MODE_MASK  01777
 #define PROBE_NAME "user.overlay.probe"
 
-void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_SPACE])
+void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_MAX])
 {
 	if (number == 0)
-		(void)snprintf(path, INIT_OVERLAY_PATH_SPACE, "%s", INIT_PRIVATE_PATH);
+		(void)snprintf(path, INIT_OVERLAY_PATH_MAX, "%s", INIT_PRIVATE_PATH);
 	else
-		(void)snprintf(path, INIT_OVERLAY_PATH_SPACE, INIT_OVERLAYS_PATH "/%" PRIu32,
-			       number);
+		(void)snprintf(path, INIT_OVERLAY_PATH_MAX, INIT_OVERLAYS_PATH "/%" PRIu32, number);
 }
 
 static int make_directory(int dir_fd, const char *name, mode_t mode)
@@ -45,10 +44,10 @@ static int make_directory(int dir_fd, const char *name, mode_t mode)
 
 /* Without them the overlay would be made all the same, and fail at the first directory that is
  * replaced. They came to tmpfs with Linux 6.6. */
-static int probe_attributes(int private_fd)
+static int probe_attributes(int dir_fd)
 {
 	SP_AUTO_CLOSE int fd =
-		openat(private_fd, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		openat(dir_fd, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	long status;
 
 	if (fd < 0)
@@ -58,7 +57,7 @@ static int probe_attributes(int private_fd)
 }
 
 /* The upper looks like what it lies on. */
-static int make_directories(int private_fd, int base_fd)
+static int make_directories(int dir_fd, int base_fd)
 {
 	struct statx info;
 	int status;
@@ -68,40 +67,40 @@ static int make_directories(int private_fd, int base_fd)
 		return -errno;
 	if (!S_ISDIR(info.stx_mode))
 		return -ENOTDIR;
-	status = make_directory(private_fd, "upper", info.stx_mode & MODE_MASK);
+	status = make_directory(dir_fd, "upper", info.stx_mode & MODE_MASK);
 	if (status == 0)
-		status = make_directory(private_fd, "work", 0700);
+		status = make_directory(dir_fd, "work", 0700);
 	if (status == 0)
-		status = make_directory(private_fd, "lower", 0700);
+		status = make_directory(dir_fd, "lower", 0700);
 	if (status < 0)
 		return status;
-	if (fchownat(private_fd, "upper", info.stx_uid, info.stx_gid, 0) != 0)
+	if (fchownat(dir_fd, "upper", info.stx_uid, info.stx_gid, 0) != 0)
 		return -errno;
-	return probe_attributes(private_fd);
+	return probe_attributes(dir_fd);
 }
 
-static int attach_base(int private_fd, int base_fd)
+static int attach_base(int dir_fd, int base_fd)
 {
-	SP_AUTO_CLOSE int target_fd = sp_mount_step(private_fd, "lower");
+	SP_AUTO_CLOSE int target_fd = sp_mount_step(dir_fd, "lower");
 
 	return target_fd < 0 ? target_fd : sp_mount_attach(base_fd, target_fd);
 }
 
-int init_overlay_make(int private_fd, const char *path, int base_fd)
+int init_overlay_make(int dir_fd, const char *path, int base_fd)
 {
-	char lower[INIT_OVERLAY_PATH_SPACE + sizeof("/lower")];
-	char upper[INIT_OVERLAY_PATH_SPACE + sizeof("/upper")];
-	char work[INIT_OVERLAY_PATH_SPACE + sizeof("/work")];
+	char lower[INIT_OVERLAY_PATH_MAX + sizeof("/lower")];
+	char upper[INIT_OVERLAY_PATH_MAX + sizeof("/upper")];
+	char work[INIT_OVERLAY_PATH_MAX + sizeof("/work")];
 	const struct sp_mount_option options[] = {
 		{"lowerdir", lower},
 		{"upperdir", upper},
 		{"workdir", work},
 		{"userxattr", NULL},
 	};
-	int status = make_directories(private_fd, base_fd);
+	int status = make_directories(dir_fd, base_fd);
 
 	if (status == 0)
-		status = attach_base(private_fd, base_fd);
+		status = attach_base(dir_fd, base_fd);
 	if (status < 0)
 		return status;
 	(void)snprintf(lower, sizeof(lower), "%s/lower", path);

@@ -24,6 +24,13 @@ struct init_freeze {
  * it waits for the clock's tick to be over (1 to 4 ms) by which the kernel stamps changes. */
 int init_overlay_freeze(int dir_fd, const char *target);
 
+/*
+ * The layers in a fresh tmpfs, whose root is dir_fd (O_PATH will do) and `path` the place where it
+ * is attached, and the overlay: a detached mount. base_fd is a detached mount as well, attached
+ * here. Negative errno; -EOPNOTSUPP: the kernel's tmpfs has no user attributes.
+ */
+int init_overlay_make(int dir_fd, const char *path, int base_fd);
+
 /* The path of such a directory: of a session's (number 0), of the sandbox's overlay `number`. */
 #define INIT_OVERLAY_PATH_MAX 32
 void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_MAX]);
