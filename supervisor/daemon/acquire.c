@@ -207,6 +207,20 @@ static int fill_lease(struct sp_service_op *op, const char *lease_id, struct sp_
 	return 0;
 }
 
+/* Nobody could write anything. */
+static int check_overlays(const struct sp_service *service,
+			  const struct sp_service_acquire *request, struct sp_err *err)
+{
+	for (size_t i = 0; i < request->bind_count; i++)
+		if (request->binds[i].mode == SP_BIND_OVERLAY &&
+		    !service->config->config->exec_enabled)
+			return sp_err_code(err, SP_CODE_EXEC_DISABLED, -EPERM,
+					   "an overlay of '%s' would be of no use: exec_enabled "
+					   "is false in the configuration",
+					   request->binds[i].source);
+	return 0;
+}
+
 static int op_prepare(struct sp_service_op *op, const struct sp_service_acquire *request,
 		      struct sp_err *err)
 {
@@ -219,6 +233,9 @@ static int op_prepare(struct sp_service_op *op, const struct sp_service_acquire 
 	if (status == 0)
 		status = fill_lease(op, request->lease_id, err);
 	if (status == 0 && request->bind_count > 0) {
+		status = check_overlays(op->service, request, err);
+		if (status < 0)
+			return status;
 		status = binds_resolve(op->pool->config, request->binds, request->bind_count,
 				       &op->binds, err);
 		if (status == 0)

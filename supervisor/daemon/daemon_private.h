@@ -80,6 +80,16 @@ struct exec_cgroup {
 	bool used; /* an exec was in it: to be looked into before the next one is */
 };
 
+/* A directory of the host that is seen through an overlay; overlay.c. */
+struct sandbox_overlay {
+	char *source;
+	char *target;
+	uint64_t size;
+	bool read_only;  /* its source may not be written to */
+	bool ended;      /* after a commit it could not be made anew */
+	char spoilt[96]; /* by whom; "" = it is not */
+};
+
 struct sandbox_link {
 	struct sp_list link; /* in service->links */
 	struct sp_service *service;
@@ -130,7 +140,10 @@ struct sandbox_link {
 	uint64_t oom_kills; /* last known */
 	char cgroup[SP_LAUNCHER_TEXT_MAX];
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
-	struct sp_freeze_op *freezing; /* one at a time */
+	struct sandbox_overlay overlays[SP_INIT_OVERLAYS_MAX]; /* overlay N is at N - 1 */
+	uint32_t overlay_count;
+	struct sp_overlay_commit *committing; /* nothing starts in it meanwhile */
+	struct sp_freeze_op *freezing;        /* one at a time */
 	int64_t frozen_since_ms;
 	struct sp_deferred gone;    /* tell the policy outside of its own call */
 	struct sp_deferred ending;  /* … and the watcher of ends */
@@ -225,9 +238,13 @@ struct exec_stream {
 /* A bind with its source resolved to an allowed root. */
 struct resolved_bind {
 	uint32_t root_index;
-	bool read_only;
-	char *path;   /* relative to the root, "" = the root */
-	char *target; /* inside */
+	bool read_only;   /* of an overlay: it can never be committed */
+	uint32_t overlay; /* its number; 0 = none */
+	uint64_t size;    /* of an overlay */
+	bool unfinished;  /* a commit was cut off in the source */
+	char *source;     /* as the host knows it */
+	char *path;       /* relative to the root, "" = the root */
+	char *target;     /* inside */
 };
 
 enum op_state { OP_QUEUED, OP_ELSEWHERE, OP_ANSWERING, OP_BINDING, OP_MOUNTING };
@@ -320,6 +337,7 @@ struct sp_service {
 	struct sp_list execs;
 	struct sp_list ops;
 	struct sp_list files;      /* sp_file_op */
+	struct sp_list commits;    /* sp_overlay_commit */
 	sp_service_end_cb *on_end; /* NULL: nobody asks */
 	void *on_end_arg;
 	uint32_t live_streams; /* handles that close on their own */
@@ -458,6 +476,19 @@ int binds_resolve(const struct sp_config_pool *pool, const struct sp_bind_reques
 void binds_free(struct resolved_bind *binds, size_t count);
 /* Attach op's next bind, or finish. */
 void binds_next(struct sp_service_op *op);
+
+/* ---- overlay.c ---- */
+
+/* It is attached. */
+int overlays_add(struct sandbox_link *link, const struct resolved_bind *bind);
+void overlays_free(struct sandbox_link *link);
+/* A run did not end by itself: nothing of what it may have written is ever committed. */
+void overlays_spoil(const struct sp_exec *exec, enum sp_exec_reason reason);
+/* A commit is under way, and this is not a part of it: nothing may start. */
+bool overlays_closed(const struct sandbox_link *link);
+void overlays_sandbox_lost(struct sandbox_link *link);
+/* After the operations on files: nothing is called. */
+void overlays_drop_all(struct sp_service *service);
 void op_on_mounted(struct sp_service_op *op, int status, const char *stage);
 
 /* ---- isolated.c ---- */
