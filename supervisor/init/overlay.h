@@ -11,6 +11,7 @@
 #define SP_INIT_OVERLAY_H
 
 #include "supervisor/init/init.h"
+#include "supervisor/init/protocol.h"
 
 #define INIT_OVERLAYS_PATH INIT_PRIVATE_PATH "/overlay"
 
@@ -20,19 +21,19 @@ struct init_freeze {
 	int64_t boot_ns;
 };
 
-/* After the overlay was mounted: writes both files. Nothing may run in it before this has returned:
- * it waits for the clock's tick to be over (1 to 4 ms) by which the kernel stamps changes. */
-int init_overlay_freeze(int dir_fd, const char *target);
-
-/*
- * The layers in a fresh tmpfs, whose root is dir_fd (O_PATH will do) and `path` the place where it
- * is attached, and the overlay: a detached mount. base_fd is a detached mount as well, attached
- * here. Negative errno; -EOPNOTSUPP: the kernel's tmpfs has no user attributes.
- */
-int init_overlay_make(int dir_fd, const char *path, int base_fd);
-
 /* The path of such a directory: of a session's (number 0), of the sandbox's overlay `number`. */
 #define INIT_OVERLAY_PATH_MAX 32
 void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_MAX]);
+
+/* The three directories; an upper must not be there yet. It looks like what it lies on. */
+int init_overlay_make(int dir_fd, mode_t mode, uid_t uid, gid_t gid);
+/* The overlay of these, detached. */
+int init_overlay_mount(uint32_t number);
+/* After it was attached: writes the two files. Nothing may run in it before this has returned,
+ * which waits for the end of the tick that the kernel stamps changes with (1 to 10 ms). */
+int init_overlay_freeze(int dir_fd, const char *target);
+
+int init_overlay_frozen(int dir_fd, struct init_freeze *ret);
+int init_overlay_target(int dir_fd, char target[SP_INIT_TARGET_MAX]);
 
 #endif
