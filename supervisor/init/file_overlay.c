@@ -126,35 +126,30 @@ static int remove_layer(struct file_job *job, int dir_fd, const char *name)
 	return status == -ENOENT ? 0 : status;
 }
 
-static int make_layers(struct file_job *job, int dir_fd)
+static int make_overlay(struct file_job *job, int dir_fd)
 {
-	struct sp_init_file_info base;
-	int status = file_info(dir_fd, "lower", &base);
+	char path[INIT_OVERLAY_PATH_MAX];
+	int status = remove_layer(job, dir_fd, "upper");
 
-	if (status == 0)
-		status = remove_layer(job, dir_fd, "upper");
 	if (status == 0)
 		status = remove_layer(job, dir_fd, "work");
-	return status < 0 ? status
-			  : init_overlay_make(dir_fd, base.mode & SP_INIT_FILE_MODE, base.uid,
-					      base.gid);
+	job->stage = "overlay";
+	init_overlay_path(job->request->overlay, path);
+	return status < 0 ? status : init_overlay_remake(dir_fd, path);
 }
 
-static int attach(const struct file_job *job, const char *target)
+static int attach(int mount_fd, const char *target)
 {
-	SP_AUTO_CLOSE int mount_fd = init_overlay_mount(job->request->overlay);
 	SP_AUTO_CLOSE int root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	SP_AUTO_CLOSE int target_fd = -1;
+	SP_AUTO_CLOSE int target_fd = sp_mount_resolve(root_fd, target);
 
-	if (mount_fd < 0)
-		return mount_fd;
-	target_fd = sp_mount_resolve(root_fd, target);
 	return target_fd < 0 ? target_fd : sp_mount_attach(mount_fd, target_fd);
 }
 
 int file_renew(struct file_job *job)
 {
 	SP_AUTO_CLOSE int dir_fd = open_overlay(job);
+	SP_AUTO_CLOSE int mount_fd = -1;
 	char target[SP_INIT_TARGET_MAX];
 	int status = dir_fd < 0 ? dir_fd : init_overlay_target(dir_fd, target);
 
@@ -165,9 +160,10 @@ int file_renew(struct file_job *job)
 	job->stage = "unmount";
 	if (umount2(target, UMOUNT_NOFOLLOW) != 0)
 		return -errno;
-	status = make_layers(job, dir_fd);
+	mount_fd = make_overlay(job, dir_fd);
+	if (mount_fd < 0)
+		return mount_fd;
 	job->stage = "mount";
-	if (status == 0)
-		status = attach(job, target);
+	status = attach(mount_fd, target);
 	return status < 0 ? status : init_overlay_freeze(dir_fd, target);
 }

@@ -1,4 +1,7 @@
-/* See overlay.h. */
+/*
+ * The layers are named by path: ours, and below a directory that only uid 0 enters, so there is
+ * nothing that a workload could put in the way.
+ */
 #include "supervisor/init/overlay.h"
 
 #include "pool/base/fd.h"
@@ -7,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -15,8 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MODE_MASK  01777
+#define PROBE_NAME "user.overlay.probe"
 #define PAUSE_NS   200000
-#define LAYER_PATH (INIT_OVERLAY_PATH_MAX + 8)
 
 static const char frozen_name[] = "frozen";
 static const char target_name[] = "target";
@@ -26,39 +31,88 @@ void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_MAX])
 	if (number == 0)
 		(void)snprintf(path, INIT_OVERLAY_PATH_MAX, "%s", INIT_PRIVATE_PATH);
 	else
-		(void)snprintf(path, INIT_OVERLAY_PATH_MAX, "%s/%u", INIT_OVERLAYS_PATH, number);
+		(void)snprintf(path, INIT_OVERLAY_PATH_MAX, INIT_OVERLAYS_PATH "/%" PRIu32, number);
 }
 
-/* ---- layers ---- */
-
-static int make(int dir_fd, const char *name, mode_t mode)
+static int make_directory(int dir_fd, const char *name, mode_t mode)
 {
-	return mkdirat(dir_fd, name, mode) == 0 || errno == EEXIST ? 0 : -errno;
+	SP_AUTO_CLOSE int fd = -1;
+
+	if (mkdirat(dir_fd, name, mode) != 0)
+		return -errno;
+	fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/* Whatever the umask took. */
+	return fchmod(fd, mode) == 0 ? 0 : -errno;
 }
 
-int init_overlay_make(int dir_fd, mode_t mode, uid_t uid, gid_t gid)
+/* Without them the overlay would be made all the same, and fail at the first directory that is
+ * replaced. They came to tmpfs with Linux 6.6. */
+static int probe_attributes(int dir_fd)
 {
-	int status = make(dir_fd, "lower", 0700);
+	SP_AUTO_CLOSE int fd =
+		openat(dir_fd, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	long status;
 
+	if (fd < 0)
+		return -errno;
+	status = RAW5(SYS_fsetxattr, fd, PROBE_NAME, "y", 1, 0);
+	return status < 0 ? (int)status : (int)RAW2(SYS_fremovexattr, fd, PROBE_NAME);
+}
+
+/* The upper looks like what it lies on. */
+static int make_upper(int dir_fd)
+{
+	struct statx info;
+	int status;
+
+	if (statx(dir_fd, "lower", AT_SYMLINK_NOFOLLOW,
+		  STATX_MODE | STATX_TYPE | STATX_UID | STATX_GID, &info) != 0)
+		return -errno;
+	if (!S_ISDIR(info.stx_mode))
+		return -ENOTDIR;
+	status = make_directory(dir_fd, "upper", info.stx_mode & MODE_MASK);
 	if (status == 0)
-		status = make(dir_fd, "work", 0700);
-	if (status == 0)
-		status = mkdirat(dir_fd, "upper", mode) == 0 ? 0 : -errno;
+		status = make_directory(dir_fd, "work", 0700);
 	if (status < 0)
 		return status;
-	return fchownat(dir_fd, "upper", uid, gid, 0) == 0 ? 0 : -errno;
+	if (fchownat(dir_fd, "upper", info.stx_uid, info.stx_gid, 0) != 0)
+		return -errno;
+	return probe_attributes(dir_fd);
 }
 
-int init_overlay_mount(uint32_t number)
+static int attach_base(int dir_fd, int base_fd)
 {
-	char path[INIT_OVERLAY_PATH_MAX];
-	char lower[LAYER_PATH];
-	char upper[LAYER_PATH];
-	char work[LAYER_PATH];
-	const struct sp_mount_option options[] = {
-		{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}, {"userxattr", NULL}};
+	SP_AUTO_CLOSE int target_fd = sp_mount_step(dir_fd, "lower");
 
-	init_overlay_path(number, path);
+	return target_fd < 0 ? target_fd : sp_mount_attach(base_fd, target_fd);
+}
+
+int init_overlay_make(int dir_fd, const char *path, int base_fd)
+{
+	int status = make_directory(dir_fd, "lower", 0700);
+
+	if (status == 0)
+		status = attach_base(dir_fd, base_fd);
+	return status < 0 ? status : init_overlay_remake(dir_fd, path);
+}
+
+int init_overlay_remake(int dir_fd, const char *path)
+{
+	char lower[INIT_OVERLAY_PATH_MAX + sizeof("/lower")];
+	char upper[INIT_OVERLAY_PATH_MAX + sizeof("/upper")];
+	char work[INIT_OVERLAY_PATH_MAX + sizeof("/work")];
+	const struct sp_mount_option options[] = {
+		{"lowerdir", lower},
+		{"upperdir", upper},
+		{"workdir", work},
+		{"userxattr", NULL},
+	};
+	int status = make_upper(dir_fd);
+
+	if (status < 0)
+		return status;
 	(void)snprintf(lower, sizeof(lower), "%s/lower", path);
 	(void)snprintf(upper, sizeof(upper), "%s/upper", path);
 	(void)snprintf(work, sizeof(work), "%s/work", path);

@@ -25,10 +25,14 @@ struct init_freeze {
 #define INIT_OVERLAY_PATH_MAX 32
 void init_overlay_path(uint32_t number, char path[INIT_OVERLAY_PATH_MAX]);
 
-/* The three directories; an upper must not be there yet. It looks like what it lies on. */
-int init_overlay_make(int dir_fd, mode_t mode, uid_t uid, gid_t gid);
-/* The overlay of these, detached. */
-int init_overlay_mount(uint32_t number);
+/*
+ * The layers in a fresh tmpfs, whose root is dir_fd (O_PATH will do) and `path` the place where it
+ * is attached, and the overlay: a detached mount. base_fd is a detached mount as well, attached
+ * here. Negative errno; -EOPNOTSUPP: the kernel's tmpfs has no user attributes.
+ */
+int init_overlay_make(int dir_fd, const char *path, int base_fd);
+/* The same on the base that is there, when upper and work are gone. */
+int init_overlay_remake(int dir_fd, const char *path);
 /* After it was attached: writes the two files. Nothing may run in it before this has returned,
  * which waits for the end of the tick that the kernel stamps changes with (1 to 10 ms). */
 int init_overlay_freeze(int dir_fd, const char *target);

@@ -474,18 +474,15 @@ static int attach_places(struct builder *builder)
 static int overlay_workspace(struct builder *builder)
 {
 	struct place *workspace = &builder->workspace;
-	int status;
+	int overlay_fd;
 
 	stage(builder, "overlay");
-	status = init_overlay_make(builder->tmpfs_fd, workspace->mode, workspace->uid,
-				   workspace->gid);
-	if (status == 0)
-		status = attach(builder, workspace->mount_fd, INIT_PRIVATE_PATH "/lower", false);
-	if (status < 0)
-		return status;
+	overlay_fd = init_overlay_make(builder->tmpfs_fd, INIT_PRIVATE_PATH, workspace->mount_fd);
+	if (overlay_fd < 0)
+		return overlay_fd;
 	sp_fd_close(&workspace->mount_fd);
-	workspace->mount_fd = init_overlay_mount(0);
-	return workspace->mount_fd < 0 ? workspace->mount_fd : 0;
+	workspace->mount_fd = overlay_fd;
+	return 0;
 }
 
 static int read_only(int mount_fd)
