@@ -44,7 +44,7 @@ static int read_bind(const json_t *value, size_t index, struct sp_bind_request *
 		{"source", SP_MEMBER_TEXT, &bind->source, 0, 0},
 		{"target", SP_MEMBER_TEXT, &bind->target, 0, 0},
 		{"mode", SP_MEMBER_TEXT, &mode, 0, 0},
-		{"size", SP_MEMBER_INTEGER, &size, 1, INT64_MAX},
+		{"size", SP_MEMBER_SIZE, &size, 1, INT64_MAX},
 	};
 	int status;
 
