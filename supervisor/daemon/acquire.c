@@ -1,7 +1,7 @@
 /*
  * An acquire on its way: from the wish to a sandbox that is bound to a lease, with its binds.
  *
- *	QUEUED ──grant──► (BINDING ⇄ MOUNTING) ──► ANSWERING ──► callback
+ *	QUEUED ──grant──► (BINDING ⇄ MOUNTING (, RECOVERING)) ──► ANSWERING ──► callback
  *	   └──────────────── refusal ────────────────┘
  *
  * In a cluster our own pool is asked for what is idle now; if it has nothing, the other hosts are
@@ -37,6 +37,7 @@ static void op_free(struct sp_service_op *op)
 	if (op->sandbox && op->sandbox->binding == op)
 		op->sandbox->binding = NULL;
 	launcher_forget(service->launcher, op->request);
+	bind_recovery_cancel(op);
 	sp_deferred_cancel(&op->answer);
 	elsewhere_done(op);
 	binds_free(op->binds, op->bind_count);
@@ -147,6 +148,7 @@ void op_sandbox_lost(struct sp_service_op *op)
 	op->sandbox = NULL;
 	launcher_forget(op->service->launcher, op->request);
 	op->request = 0;
+	bind_recovery_cancel(op);
 	op_answer_later(op, &err);
 }
 

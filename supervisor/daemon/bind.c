@@ -11,6 +11,7 @@
 #include "supervisor/daemon/daemon_private.h"
 
 #include "pool/base/fd.h"
+#include "supervisor/daemon/files.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -290,6 +291,76 @@ static void on_bound(void *arg, const struct sp_launcher_answer *answer, int *fd
 		fail(op, SP_CODE_SANDBOX_DEAD, status, "mount");
 }
 
+/* ---- a commit that was cut off in the source ---- */
+
+void bind_recovery_cancel(struct sp_service_op *op)
+{
+	if (op->recovery)
+		sp_file_op_cancel(op->recovery);
+	op->recovery = NULL;
+}
+
+static void bound(struct sp_service_op *op)
+{
+	op->bind_next++;
+	op->state = OP_BINDING;
+	binds_next(op);
+}
+
+static void recovery_failed(struct sp_service_op *op, const struct sp_err *why)
+{
+	const struct resolved_bind *bind = &op->binds[op->bind_next];
+	struct sp_err err = {0};
+
+	(void)sp_err_code(&err, why->code, why->status, "a commit was cut off in '%s': %s",
+			  bind->source, why->message);
+	op_binds_done(op, &err);
+}
+
+static void on_renewed(void *arg, const struct sp_err *err)
+{
+	struct sp_service_op *op = arg;
+
+	op->recovery = NULL;
+	if (err)
+		recovery_failed(op, err);
+	else
+		bound(op);
+}
+
+/* An overlay was made above what was not whole. */
+static void on_recovered(void *arg, const struct sp_err *refused)
+{
+	struct sp_service_op *op = arg;
+	const struct resolved_bind *bind = &op->binds[op->bind_next];
+	const struct sp_file_place place = {
+		.sandbox = op->sandbox->id, .overlay = bind->overlay, .uid = -1, .gid = -1};
+	struct sp_err err = {0};
+
+	op->recovery = NULL;
+	if (refused)
+		recovery_failed(op, refused);
+	else if (bind->overlay == 0)
+		bound(op);
+	else if (sp_file_renew(op->service, &daemon_itself, &place, on_renewed, op, &op->recovery,
+			       &err) < 0)
+		recovery_failed(op, &err);
+}
+
+static void recover(struct sp_service_op *op)
+{
+	const struct resolved_bind *bind = &op->binds[op->bind_next];
+	const struct sp_file_place place = {
+		.sandbox = op->sandbox->id, .overlay = bind->overlay, .uid = -1, .gid = -1};
+	struct sp_err err = {0};
+
+	op->state = OP_RECOVERING;
+	if (sp_file_recover(op->service, &daemon_itself, &place,
+			    bind->overlay > 0 ? NULL : bind->target, on_recovered, op,
+			    &op->recovery, &err) < 0)
+		recovery_failed(op, &err);
+}
+
 void op_on_mounted(struct sp_service_op *op, int status, const char *stage)
 {
 	const struct resolved_bind *bind = &op->binds[op->bind_next];
@@ -298,13 +369,12 @@ void op_on_mounted(struct sp_service_op *op, int status, const char *stage)
 		stage = "memory";
 		status = overlays_add(op->sandbox, bind);
 	}
-	if (status < 0) {
+	if (status < 0)
 		fail(op, SP_CODE_NO_MOUNT_POINT, status, stage);
-		return;
-	}
-	op->bind_next++;
-	op->state = OP_BINDING;
-	binds_next(op);
+	else if (bind->unfinished)
+		recover(op);
+	else
+		bound(op);
 }
 
 void binds_next(struct sp_service_op *op)

@@ -152,6 +152,8 @@ struct sandbox_link {
 };
 
 struct exec_stream;
+struct sp_file_op;
+struct sp_overlay_commit;
 
 enum exec_state {
 	EXEC_ACQUIRING, /* run: no sandbox yet */
@@ -247,7 +249,7 @@ struct resolved_bind {
 	char *target;     /* inside */
 };
 
-enum op_state { OP_QUEUED, OP_ELSEWHERE, OP_ANSWERING, OP_BINDING, OP_MOUNTING };
+enum op_state { OP_QUEUED, OP_ELSEWHERE, OP_ANSWERING, OP_BINDING, OP_MOUNTING, OP_RECOVERING };
 
 /* An acquire that this host's pool had nothing for. */
 struct elsewhere {
@@ -281,8 +283,9 @@ struct sp_service_op {
 	struct resolved_bind *binds;
 	size_t bind_count;
 	size_t bind_next;
-	uint64_t request;          /* to the launcher */
-	sp_service_acquire_cb *cb; /* a client's; else granted */
+	uint64_t request;            /* to the launcher */
+	struct sp_file_op *recovery; /* RECOVERING */
+	sp_service_acquire_cb *cb;   /* a client's; else granted */
 	void (*granted)(void *arg, struct sandbox_link *sandbox, const struct sp_err *err);
 	void *arg;
 	struct sp_err failure;
@@ -474,10 +477,14 @@ void op_binds_done(struct sp_service_op *op, const struct sp_err *err);
 int binds_resolve(const struct sp_config_pool *pool, const struct sp_bind_request *binds,
 		  size_t count, struct resolved_bind **ret_binds, struct sp_err *err);
 void binds_free(struct resolved_bind *binds, size_t count);
+/* Nothing is done about a cut off commit any more. */
+void bind_recovery_cancel(struct sp_service_op *op);
 /* Attach op's next bind, or finish. */
 void binds_next(struct sp_service_op *op);
 
 /* ---- overlay.c ---- */
+
+extern const struct sp_caller daemon_itself;
 
 /* It is attached. */
 int overlays_add(struct sandbox_link *link, const struct resolved_bind *bind);

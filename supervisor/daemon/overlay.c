@@ -29,7 +29,7 @@ struct sp_overlay_commit {
 	void *arg;
 };
 
-static const struct sp_caller ourselves = {.operator_rights = true};
+const struct sp_caller daemon_itself = {.operator_rights = true};
 
 /* ---- the list ---- */
 
@@ -194,7 +194,7 @@ static void renew(struct sp_overlay_commit *commit)
 	}
 	place = place_of(commit);
 	commit->entering = true;
-	if (sp_file_renew(commit->link->service, &ourselves, &place, on_renewed, commit, &op,
+	if (sp_file_renew(commit->link->service, &daemon_itself, &place, on_renewed, commit, &op,
 			  &err) < 0)
 		on_renewed(commit, &err);
 	else
