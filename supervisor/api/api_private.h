@@ -351,7 +351,7 @@ void sp_handle_isolated_get(struct sp_request *request);
 void sp_handle_isolated_delete(struct sp_request *request);
 void sp_handle_isolated_run(struct sp_request *request);
 void sp_handle_isolated_diff(struct sp_request *request);
-void sp_handle_isolated_unsupported(struct sp_request *request);
+void sp_handle_isolated_commit(struct sp_request *request);
 void sp_handle_execd_proxy(struct sp_request *request);
 void sp_handle_pty_create(struct sp_request *request);
 void sp_handle_pty_get(struct sp_request *request);

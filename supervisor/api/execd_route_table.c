@@ -43,7 +43,7 @@ const struct sp_route sp_execd_routes[] = {
 	{"POST", "/v1/isolated/session/{key}/run", SP_ROUTE_INSIDE, sp_handle_isolated_run},
 	{"GET", "/v1/isolated/session/{key}/diff", SP_ROUTE_INSIDE, sp_handle_isolated_diff},
 	{"POST", "/v1/isolated/session/{key}/commit", SP_ROUTE_INSIDE,
-	 sp_handle_isolated_unsupported},
+	 sp_handle_isolated_commit},
 	{"GET", "/v1/isolated/session/{key}/files/info", SP_ROUTE_INSIDE, sp_handle_files_info},
 	{"GET", "/v1/isolated/session/{key}/files/search", SP_ROUTE_INSIDE, sp_handle_files_search},
 	{"POST", "/v1/isolated/session/{key}/files/replace", SP_ROUTE_INSIDE,

@@ -352,7 +352,7 @@ static int compare(struct commit *commit)
 
 static int open_base(struct commit *commit, int root_fd)
 {
-	commit->job->stage = "base";
+	commit->job->stage = "open";
 	commit->base_fd = commit_open(root_fd, ".", O_RDONLY | O_DIRECTORY);
 	return commit->base_fd < 0 ? commit->base_fd : lock_base(commit);
 }
