@@ -29,27 +29,25 @@ static const struct sp_caller ourselves = {.operator_rights = true};
 
 void sp_isolated_commit_refuse(struct sp_request *request, const struct sp_err *err)
 {
-	switch (err->code) {
-	case SP_CODE_CONFLICT:
-		sp_os_reply_error(request, MHD_HTTP_CONFLICT, "CONFLICT", "%s", err->message);
-		return;
-	case SP_CODE_FILE_DENIED:
-		sp_os_reply_error(request, MHD_HTTP_FORBIDDEN, "RUNTIME_ERROR", "%s", err->message);
-		return;
-	case SP_CODE_TOO_MANY:
+	unsigned int status = 0;
+	const char *code = "RUNTIME_ERROR";
+
+	if (err->code == SP_CODE_CONFLICT) {
+		status = MHD_HTTP_CONFLICT;
+		code = "CONFLICT";
+	} else if (err->code == SP_CODE_FILE_DENIED) {
+		status = MHD_HTTP_FORBIDDEN;
+	} else if (err->code == SP_CODE_FILE_FULL) {
+		status = MHD_HTTP_INSUFFICIENT_STORAGE;
+	} else if (err->code == SP_CODE_TOO_MANY) {
 		/* Of changes, not of requests. */
-		sp_os_reply_error(request,
-				  err->status == -E2BIG ? MHD_HTTP_CONTENT_TOO_LARGE
-							: MHD_HTTP_TOO_MANY_REQUESTS,
-				  "RUNTIME_ERROR", "%s", err->message);
-		return;
-	case SP_CODE_FILE_FULL:
-		sp_os_reply_error(request, MHD_HTTP_INSUFFICIENT_STORAGE, "RUNTIME_ERROR", "%s",
-				  err->message);
-		return;
-	default:
-		sp_reply_error(request, err);
+		status = err->status == -E2BIG ? MHD_HTTP_CONTENT_TOO_LARGE
+					       : MHD_HTTP_TOO_MANY_REQUESTS;
 	}
+	if (status == 0)
+		sp_reply_error(request, err);
+	else
+		sp_os_reply_error(request, status, code, "%s", err->message);
 }
 
 static void reply_committed(struct sp_request *request, const struct sp_file_counts *counts,
