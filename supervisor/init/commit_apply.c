@@ -249,7 +249,7 @@ static int finish_earlier(struct commit *commit)
 		return joke(status);
 	commit->new_fd = commit_open(commit->stage_fd, "new", O_PATH | O_DIRECTORY);
 	if (commit->new_fd < 0)
-		return joke(commit->new_fd);
+		return commit->new_fd == -ENOENT ? -EBADMSG : joke(commit->new_fd);
 	return commit_apply(commit, text, len);
 }
 

@@ -369,7 +369,7 @@ static int compare_root(struct commit *commit)
 
 	if (status < 0)
 		return status;
-	if (info.changed_ns >= commit->freeze.real_ns)
+	if (info.changed_ns >= commit->freeze.real_ns && info.changed_ns != commit->freeze.root_ns)
 		return commit_fail(commit, -ESTALE, SP_INIT_COMMIT_BASE, ".");
 	record->flags |= PLAN_FOUND | PLAN_KEPT;
 	if (RAW4(SYS_faccessat2, commit->base_fd, "", W_OK | X_OK, AT_EACCESS | AT_EMPTY_PATH) <

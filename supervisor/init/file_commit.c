@@ -307,12 +307,29 @@ static int stage(struct commit *commit)
 	return status < 0 ? status : (int)RAW1(SYS_syncfs, commit->base_fd);
 }
 
+/* The root has a new time now, which is ours, if nobody else has changed anything in it: without
+ * that it could not be tried again. */
+static void remember_root(struct commit *commit)
+{
+	struct sp_init_file_info info = {0};
+
+	if (commit_plan_again(commit) < 0 || file_info(commit->base_fd, "", &info) < 0)
+		return;
+	commit->freeze.root_ns = info.changed_ns;
+	if (RAW3(SYS_lseek, INIT_FILE_FROZEN, 0, SEEK_SET) == 0)
+		(void)RAW3(SYS_write, INIT_FILE_FROZEN, &commit->freeze, sizeof(commit->freeze));
+}
+
 static void give_up(struct commit *commit)
 {
 	const struct file_name name = {.dir_fd = commit->base_fd, .name = COMMIT_DIR};
 	const char *where = commit->job->stage;
+	char object[SP_INIT_FILE_OBJECT];
 
-	(void)file_remove_tree(commit->job, &name);
+	memcpy(object, commit->object, sizeof(object));
+	if (file_remove_tree(commit->job, &name) == 0)
+		remember_root(commit);
+	memcpy(commit->object, object, sizeof(object));
 	commit->job->stage = where;
 }
 
@@ -385,7 +402,9 @@ int file_write_back(struct file_job *job)
 		status = commit_recover(&commit);
 	if (status == 0)
 		status = compare(&commit);
-	return status < 0 ? status : decide(&commit);
+	if (status < 0 || (commit.plan.count == 1 && commit.counts->directories == 0))
+		return status; /* nothing to write back */
+	return decide(&commit);
 }
 
 int file_recover(struct file_job *job)

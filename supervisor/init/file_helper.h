@@ -18,7 +18,8 @@
 #define INIT_FILE_ARCHIVE      2 /* a nameless file for writing, */
 #define INIT_FILE_ARCHIVE_READ 3 /* and for reading; and for a commit … */
 
-#define INIT_FILE_BASE 2 /* … the base beside the upper */
+#define INIT_FILE_BASE   2 /* … the base beside the upper, */
+#define INIT_FILE_FROZEN 3 /* and what is known of when that was frozen */
 
 #define CALL_FCHMODAT2 452 /* newer than the headers; the same everywhere */
 

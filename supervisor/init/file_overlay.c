@@ -73,10 +73,12 @@ static int open_base(struct file_job *job, int dir_fd)
 {
 	SP_AUTO_CLOSE int base_fd = step(dir_fd, "lower");
 	int status = put(base_fd, INIT_FILE_BASE);
+	SP_AUTO_CLOSE int frozen_fd = -1;
 
-	if (status == 0 && job->request->kind == SP_INIT_FILE_WRITE_BACK)
-		status = init_overlay_frozen(dir_fd, &job->freeze);
-	return status;
+	if (status < 0 || job->request->kind != SP_INIT_FILE_WRITE_BACK)
+		return status;
+	frozen_fd = init_overlay_frozen(dir_fd, &job->freeze);
+	return put(frozen_fd, INIT_FILE_FROZEN);
 }
 
 int file_overlay_open(struct file_job *job)
@@ -155,7 +157,7 @@ int file_renew(struct file_job *job)
 
 	job->stage = "overlay";
 	if (status < 0)
-		return status;
+		return status == -ENOENT ? -EOPNOTSUPP : status;
 	/* Busy: something is mounted in it, or somebody from outside has a file of it open. */
 	job->stage = "unmount";
 	if (umount2(target, UMOUNT_NOFOLLOW) != 0)

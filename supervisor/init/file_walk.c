@@ -293,6 +293,10 @@ int file_walk(struct file_walk *walk, int dir_fd)
 	if (!reserve_names(walk->limit))
 		return -ENOMEM;
 	state.seen = 0;
+	state.deep = 0;
+	state.names_used = 0;
+	state.text_used = 0;
+	walk->path_length = 0;
 	walk->job->stage = "walk";
 	status = enter(walk, fd);
 	while (status == 0 && state.deep > 0) {

@@ -29,7 +29,7 @@ struct file_walk {
 	size_t path_length;
 };
 
-/* dir_fd: open for reading; taken. One walk at a time, and none after one that failed. */
+/* dir_fd: open for reading; taken. One walk at a time. */
 int file_walk(struct file_walk *walk, int dir_fd);
 
 #endif

@@ -141,15 +141,6 @@ static int write_file(int dir_fd, const char *name, const void *data, size_t len
 	return write(fd, data, len) == (ssize_t)len ? 0 : -ENOSPC;
 }
 
-static int read_file(int dir_fd, const char *name, void *data, size_t size)
-{
-	SP_AUTO_CLOSE int fd =
-		(int)RAW4(SYS_openat, dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
-	ssize_t got = fd < 0 ? fd : sp_read_all(fd, data, size);
-
-	return (int)got;
-}
-
 int init_overlay_freeze(int dir_fd, const char *target)
 {
 	const struct init_freeze freeze = {
@@ -168,19 +159,26 @@ int init_overlay_freeze(int dir_fd, const char *target)
 	return status;
 }
 
+static int open_file(int dir_fd, const char *name, int flags)
+{
+	return (int)RAW4(SYS_openat, dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0);
+}
+
 int init_overlay_frozen(int dir_fd, struct init_freeze *ret)
 {
-	int got = read_file(dir_fd, frozen_name, ret, sizeof(*ret));
+	SP_AUTO_CLOSE int fd = open_file(dir_fd, frozen_name, O_RDWR);
+	ssize_t got = fd < 0 ? fd : sp_read_all(fd, ret, sizeof(*ret));
 
-	return got == (int)sizeof(*ret) ? 0 : SP_MIN(got, -EIO);
+	return got == (ssize_t)sizeof(*ret) ? sp_take_fd(&fd) : SP_MIN((int)got, -EIO);
 }
 
 int init_overlay_target(int dir_fd, char target[SP_INIT_TARGET_MAX])
 {
-	int got = read_file(dir_fd, target_name, target, SP_INIT_TARGET_MAX - 1);
+	SP_AUTO_CLOSE int fd = open_file(dir_fd, target_name, O_RDONLY);
+	ssize_t got = fd < 0 ? fd : sp_read_all(fd, target, SP_INIT_TARGET_MAX - 1);
 
 	if (got <= 0)
-		return SP_MIN(got, -EIO);
+		return SP_MIN((int)got, -EIO);
 	target[got] = '\0';
 	return 0;
 }

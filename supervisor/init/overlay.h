@@ -19,6 +19,7 @@
 struct init_freeze {
 	int64_t real_ns;
 	int64_t boot_ns;
+	int64_t root_ns; /* when a commit that was given up last changed its root; 0: none did */
 };
 
 /* The path of such a directory: of a session's (number 0), of the sandbox's overlay `number`. */
@@ -37,6 +38,7 @@ int init_overlay_remake(int dir_fd, const char *path);
  * which waits for the end of the tick that the kernel stamps changes with (1 to 10 ms). */
 int init_overlay_freeze(int dir_fd, const char *target);
 
+/* Its file, open for reading and writing. */
 int init_overlay_frozen(int dir_fd, struct init_freeze *ret);
 int init_overlay_target(int dir_fd, char target[SP_INIT_TARGET_MAX]);
 
