@@ -486,10 +486,11 @@ void sp_handle_isolated_diff(struct sp_request *request)
 
 void sp_handle_overlay_diff(struct sp_request *request)
 {
+	struct sp_overlay_info info;
 	struct sp_err err = {0};
 
-	if (sp_overlay_check(request->api->service, &request->caller, request->name,
-			     request->match.port, &err) < 0)
+	if (sp_overlay_get(request->api->service, &request->caller, request->name,
+			   request->match.port, &info, &err) < 0)
 		sp_reply_error(request, &err);
 	else
 		open_diff(request, request->match.port);

@@ -28,7 +28,7 @@ static const char *const names[] = {
 	[SP_INIT_FILE_CHANGE] = "change",     [SP_INIT_FILE_WRITE] = "write",
 	[SP_INIT_FILE_CONNECT] = "connect",   [SP_INIT_FILE_DIFF] = "diff",
 	[SP_INIT_FILE_WRITE_BACK] = "commit", [SP_INIT_FILE_RENEW] = "renew",
-	[SP_INIT_FILE_RECOVER] = "recover",
+	[SP_INIT_FILE_RECOVER] = "recover",   [SP_INIT_FILE_USED] = "used",
 };
 
 const char *file_op_name(const struct sp_file_op *op)
@@ -95,6 +95,7 @@ static void on_finish(struct sp_deferred *deferred)
 	op_close(op);
 	switch (kind) {
 	case SP_INIT_FILE_STAT:
+	case SP_INIT_FILE_USED:
 		on.stat(arg, err ? NULL : &info, err);
 		return;
 	case SP_INIT_FILE_OPEN:
@@ -154,17 +155,17 @@ static void fail_errno(struct sp_file_op *op, int status)
 /* Of an overlay: the stage says more than the errno, and the object is below the base. */
 static void fail_result(struct sp_file_op *op, const struct sp_init_file_result *result)
 {
-	enum sp_code code;
+	enum sp_code code = files_code(op->kind, result->status);
 	const char *why = files_commit_refusal(result->stage, &code);
 
-	if (op->kind != SP_INIT_FILE_WRITE_BACK && op->kind != SP_INIT_FILE_RECOVER)
-		why = NULL;
-	if (!why) {
+	if (op->kind != SP_INIT_FILE_WRITE_BACK && op->kind != SP_INIT_FILE_RECOVER) {
 		fail_errno(op, result->status);
 		return;
 	}
 	if (op->state != FILE_OP_WORKING)
 		return;
+	if (!why)
+		why = strerror(-result->status);
 	(void)sp_err_code(&op->failure, code, result->status, "%s: %s%s%.200s%s", file_op_name(op),
 			  why, result->object[0] != '\0' ? ": '" : "", result->object,
 			  result->object[0] != '\0' ? "'" : "");
@@ -257,7 +258,8 @@ static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 static void on_result(struct sp_file_op *op, const void *record, size_t len, int *fds,
 		      size_t fd_count, bool lost)
 {
-	bool has_info = op->kind == SP_INIT_FILE_STAT || opens_file(op);
+	bool has_info =
+		op->kind == SP_INIT_FILE_STAT || op->kind == SP_INIT_FILE_USED || opens_file(op);
 	bool has_fd = opens_file(op) || op->kind == SP_INIT_FILE_CONNECT;
 	struct sp_init_file_result result;
 

@@ -79,6 +79,11 @@ int sp_file_diff(struct sp_service *service, const struct sp_caller *caller,
 		 const struct sp_file_place *place, sp_file_open_cb *cb, void *arg,
 		 struct sp_file_op **ret_op, struct sp_err *err);
 
+/* What the upper of an overlay holds: info->size, in bytes. */
+int sp_file_used(struct sp_service *service, const struct sp_caller *caller,
+		 const struct sp_file_place *place, sp_file_stat_cb *cb, void *arg,
+		 struct sp_file_op **ret_op, struct sp_err *err);
+
 #define SP_FILE_COMMIT_MAX 100000u /* changes of one commit; TOO_MANY beyond */
 
 struct sp_file_counts {

@@ -83,6 +83,22 @@ int sp_file_diff(struct sp_service *service, const struct sp_caller *caller,
 	return 0;
 }
 
+int sp_file_used(struct sp_service *service, const struct sp_caller *caller,
+		 const struct sp_file_place *place, sp_file_stat_cb *cb, void *arg,
+		 struct sp_file_op **ret_op, struct sp_err *err)
+{
+	struct file_wish wish = wish_for(SP_INIT_FILE_USED, "/");
+	int status = check_overlay(place, err);
+
+	if (status == 0)
+		status = file_op_begin(service, caller, place, &wish, ret_op, err);
+	if (status < 0)
+		return status;
+	(*ret_op)->on.stat = cb;
+	(*ret_op)->arg = arg;
+	return 0;
+}
+
 int sp_file_write_back(struct sp_service *service, const struct sp_caller *caller,
 		       const struct sp_file_place *place, sp_file_write_back_cb *cb, void *arg,
 		       struct sp_file_op **ret_op, struct sp_err *err)

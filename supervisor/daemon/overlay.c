@@ -58,27 +58,14 @@ void overlays_free(struct sandbox_link *link)
 	link->overlay_count = 0;
 }
 
-int sp_overlay_each(struct sp_service *service, const struct sp_caller *caller, const char *id,
-		    void (*visit)(void *arg, const struct sp_overlay_info *info), void *arg,
-		    struct sp_err *err)
+int sp_overlay_count(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     uint32_t *ret_count, struct sp_err *err)
 {
 	struct sandbox_link *link;
 	int status = service_find(service, caller, id, &link, err);
 
-	for (uint32_t i = 0; status == 0 && i < link->overlay_count; i++) {
-		const struct sandbox_overlay *overlay = &link->overlays[i];
-		const struct sp_overlay_info info = {
-			.number = i + 1,
-			.source = overlay->source,
-			.target = overlay->target,
-			.size = overlay->size,
-			.read_only = overlay->read_only,
-			.ended = overlay->ended,
-			.spoilt = overlay->spoilt[0] != '\0' ? overlay->spoilt : NULL,
-		};
-
-		visit(arg, &info);
-	}
+	if (status == 0)
+		*ret_count = link->overlay_count;
 	return status;
 }
 
@@ -92,14 +79,28 @@ static int find(struct sandbox_link *link, uint32_t number, struct sandbox_overl
 	return 0;
 }
 
-int sp_overlay_check(struct sp_service *service, const struct sp_caller *caller, const char *id,
-		     uint32_t number, struct sp_err *err)
+int sp_overlay_get(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		   uint32_t number, struct sp_overlay_info *ret_info, struct sp_err *err)
 {
-	struct sandbox_overlay *overlay;
+	struct sandbox_overlay *overlay = NULL;
 	struct sandbox_link *link;
 	int status = service_find(service, caller, id, &link, err);
 
-	return status < 0 ? status : find(link, number, &overlay, err);
+	if (status == 0)
+		status = find(link, number, &overlay, err);
+	if (status < 0)
+		return status;
+	sp_assert(overlay);
+	*ret_info = (struct sp_overlay_info){
+		.number = number,
+		.source = overlay->source,
+		.target = overlay->target,
+		.size = overlay->size,
+		.read_only = overlay->read_only,
+		.ended = overlay->ended,
+		.spoilt = overlay->spoilt[0] != '\0' ? overlay->spoilt : NULL,
+	};
+	return 0;
 }
 
 void overlays_spoil(const struct sp_exec *exec, enum sp_exec_reason reason)

@@ -26,13 +26,12 @@ struct sp_overlay_info {
 	const char *spoilt; /* by whom, for people; NULL: it is clean */
 };
 
-int sp_overlay_each(struct sp_service *service, const struct sp_caller *caller, const char *id,
-		    void (*visit)(void *arg, const struct sp_overlay_info *info), void *arg,
-		    struct sp_err *err);
-
+/* How many it has: they are numbered from 1. */
+int sp_overlay_count(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		     uint32_t *ret_count, struct sp_err *err);
 /* NOT_FOUND: the sandbox, or it has no such overlay. */
-int sp_overlay_check(struct sp_service *service, const struct sp_caller *caller, const char *id,
-		     uint32_t number, struct sp_err *err);
+int sp_overlay_get(struct sp_service *service, const struct sp_caller *caller, const char *id,
+		   uint32_t number, struct sp_overlay_info *ret_info, struct sp_err *err);
 
 /*
  * Write back what has changed, whole or not at all, and go on with an empty upper on the new base.

@@ -103,7 +103,8 @@ static void answer(const struct file_job *job, int status, const struct sp_init_
 static bool is_of_overlay(uint32_t kind)
 {
 	return kind == SP_INIT_FILE_DIFF || kind == SP_INIT_FILE_WRITE_BACK ||
-	       kind == SP_INIT_FILE_RENEW || kind == SP_INIT_FILE_RECOVER;
+	       kind == SP_INIT_FILE_RENEW || kind == SP_INIT_FILE_RECOVER ||
+	       kind == SP_INIT_FILE_USED;
 }
 
 /* Nobody may be at work where a commit is. There is no such place on the host. */
@@ -277,6 +278,8 @@ static int serve(struct file_job *job, struct sp_init_file_info *info, int *ret_
 		return file_renew(job);
 	case SP_INIT_FILE_RECOVER:
 		return file_recover(job);
+	case SP_INIT_FILE_USED:
+		return file_used(info);
 	}
 	return -ENOSYS;
 }

@@ -128,6 +128,7 @@ int file_change(struct file_job *job);
 int file_write(struct file_job *job);
 int file_connect(struct file_job *job, int *ret_fd);
 int file_diff(struct file_job *job, struct sp_init_file_info *ret, int *ret_fd);
+int file_used(struct sp_init_file_info *ret);
 int file_write_back(struct file_job *job);
 int file_recover(struct file_job *job);
 

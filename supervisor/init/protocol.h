@@ -204,6 +204,7 @@ enum sp_init_file_kind {
 	/* A commit that was cut off is completed, or forgotten: in the base of an overlay (which
 	 * must not be in use), or, if none is named, in the directory that the path names. */
 	SP_INIT_FILE_RECOVER,
+	SP_INIT_FILE_USED, /* of an overlay: RESULT's size is what its upper holds */
 };
 
 #define SP_INIT_FILE_F_RECURSIVE 0x01u /* REMOVE: a directory with all that is in it */
@@ -284,7 +285,7 @@ struct sp_init_file_result {
 	int32_t status; /* 0 or negative errno */
 	uint32_t reserved;
 	char stage[32];
-	struct sp_init_file_info info;     /* STAT, OPEN */
+	struct sp_init_file_info info;     /* STAT, OPEN, USED */
 	struct sp_init_file_counts counts; /* WRITE_BACK */
 	/* WRITE_BACK, RECOVER: the entry that it failed at, below the base; cut off, NUL-terminated
 	 */

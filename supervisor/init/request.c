@@ -146,7 +146,7 @@ static bool file_valid(const struct sp_init_file *file, size_t len, size_t fd_co
 {
 	if (len < sizeof(*file) || fd_count != 1)
 		return false;
-	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_RECOVER)
+	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_USED)
 		return false;
 	return (file->flags & ~file_flags(file->kind)) == 0 && file_numbers_valid(file) &&
 	       file_paths_valid(file, len);
