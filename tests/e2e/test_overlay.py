@@ -578,6 +578,57 @@ class Kills(OverlayCase):
         self.assertNotIn(".sandpool-commit", names)
 
 
+class Recovery(OverlayCase):
+    """What an earlier commit has left in a base, when it is bound again."""
+
+    def leave(self, journal=None):
+        directory = f"{self.base}/.sandpool-commit"
+        os.makedirs(f"{directory}/new")
+        with open(f"{directory}/new/0", "wb") as file:
+            file.write(b"staged\n")
+        if journal is not None:
+            with open(f"{directory}/journal", "wb") as file:
+                file.write(journal)
+        for path in (directory, f"{directory}/new", f"{directory}/new/0"):
+            os.chown(path, OWNER, OWNER)
+        if journal is not None:
+            os.chown(f"{directory}/journal", OWNER, OWNER)
+
+    def test_not_decided_it_is_forgotten(self):
+        for mode in ("overlay", "rw"):
+            with self.subTest(mode=mode):
+                before = snapshot(self.base)
+                self.leave()
+                box = self.acquire({"source": self.base, "target": "/workspace", "mode": mode})
+                self.assertEqual(snapshot(self.base), before)
+                self.assertEqual(box.shell("ls -A /workspace").text, "file\ngone\nkept\nlink")
+                if mode == "overlay":
+                    self.assertExited(box.shell("echo x > /workspace/x"))
+                    self.assertEqual(self.commit(box)["files"], 1)
+                    os.unlink(f"{self.base}/x")
+                box.release()
+
+    def test_what_is_no_journal_is_refused(self):
+        for journal in (b"", b"x" * 4096):
+            self.base = self.make_base()
+            self.leave(journal)
+            before = snapshot(self.base)
+            for mode in ("overlay", "rw"):
+                with self.subTest(mode=mode, size=len(journal)), self.refused("CONFLICT", 409):
+                    self.acquire({"source": self.base, "target": "/workspace", "mode": mode})
+            self.assertEqual(snapshot(self.base), before)
+            box = self.acquire({"source": self.base, "target": "/workspace", "mode": "ro"})
+            self.assertExited(box.shell("cat /workspace/file"))
+
+    def test_a_name_of_ours_is_not_committed(self):
+        before = snapshot(self.base)
+        box = self.acquire(self.overlay())
+        self.assertExited(box.shell("mkdir /workspace/.sandpool-commit"))
+        with self.refused("CONFLICT", 409):
+            self.commit(box)
+        self.assertEqual(snapshot(self.base), before)
+
+
 class CommandLine(OverlayCase):
     """run --overlay, diff, commit; E-12."""
 
