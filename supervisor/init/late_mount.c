@@ -31,6 +31,9 @@
 
 #define NUMBER_SPACE 32
 
+/* The last overlay's, until something is about to run in it. */
+static struct init_freeze unsettled;
+
 struct late_mount {
 	const struct init *init;
 	const struct sp_init_mount *request;
@@ -224,7 +227,9 @@ static int attach_overlay(struct late_mount *mount, int base_fd, int target_fd)
 		return overlay_fd;
 	mount->stage = "mount";
 	status = sp_mount_attach(overlay_fd, target_fd);
-	return status < 0 ? status : init_overlay_freeze(private_fd, mount->target);
+	if (status == 0)
+		status = init_overlay_freeze_note(private_fd, mount->target, &unsettled);
+	return status;
 }
 
 /* There is no place for its layers that the workload could not enter. */
@@ -284,4 +289,12 @@ int init_late_mount(const struct init *init, const struct sp_init_mount *request
 	if (status < 0)
 		*ret_stage = mount.stage;
 	return status;
+}
+
+void init_late_mount_settle(void)
+{
+	if (unsettled.real_ns == 0)
+		return;
+	init_overlay_freeze_wait(&unsettled);
+	unsettled.real_ns = 0;
 }

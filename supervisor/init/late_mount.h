@@ -12,5 +12,8 @@
  * the stage of MOUNTED in *ret_stage. */
 int init_late_mount(const struct init *init, const struct sp_init_mount *request, int mount_fd,
 		    const char **ret_stage);
+/* Before anything that can see the mounts: an overlay's base is frozen from the next tick of the
+ * clock on. Nearly always that has come long before; else this waits for it, up to 10 ms. */
+void init_late_mount_settle(void);
 
 #endif

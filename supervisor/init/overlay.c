@@ -141,21 +141,35 @@ static int write_file(int dir_fd, const char *name, const void *data, size_t len
 	return write(fd, data, len) == (ssize_t)len ? 0 : -ENOSPC;
 }
 
-int init_overlay_freeze(int dir_fd, const char *target)
+int init_overlay_freeze_note(int dir_fd, const char *target, struct init_freeze *ret)
 {
 	const struct init_freeze freeze = {
 		.real_ns = now_ns(CLOCK_REALTIME),
 		.boot_ns = now_ns(CLOCK_BOOTTIME),
 	};
-	const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	int status = write_file(dir_fd, frozen_name, &freeze, sizeof(freeze));
 
-	if (status == 0)
-		status = write_file(dir_fd, target_name, target, strlen(target));
-	/* Changes are stamped with the time of the last tick: one of before, until the next. */
-	while (status == 0 && now_ns(CLOCK_REALTIME_COARSE) < freeze.real_ns &&
-	       now_ns(CLOCK_BOOTTIME) - freeze.boot_ns < SP_NS_PER_S)
+	*ret = freeze;
+	return status < 0 ? status : write_file(dir_fd, target_name, target, strlen(target));
+}
+
+/* Changes are stamped with the time of the last tick: one of before, until the next. */
+void init_overlay_freeze_wait(const struct init_freeze *freeze)
+{
+	const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+	while (now_ns(CLOCK_REALTIME_COARSE) < freeze->real_ns &&
+	       now_ns(CLOCK_BOOTTIME) - freeze->boot_ns < SP_NS_PER_S)
 		(void)nanosleep(&pause, NULL);
+}
+
+int init_overlay_freeze(int dir_fd, const char *target)
+{
+	struct init_freeze freeze;
+	int status = init_overlay_freeze_note(dir_fd, target, &freeze);
+
+	if (status == 0)
+		init_overlay_freeze_wait(&freeze);
 	return status;
 }
 

@@ -37,6 +37,9 @@ int init_overlay_remake(int dir_fd, const char *path);
 /* After it was attached: writes the two files. Nothing may run in it before this has returned,
  * which waits for the end of the tick that the kernel stamps changes with (1 to 10 ms). */
 int init_overlay_freeze(int dir_fd, const char *target);
+/* The same in two halves, for who has other things to do meanwhile. */
+int init_overlay_freeze_note(int dir_fd, const char *target, struct init_freeze *ret);
+void init_overlay_freeze_wait(const struct init_freeze *freeze);
 
 /* Its file, open for reading and writing. */
 int init_overlay_frozen(int dir_fd, struct init_freeze *ret);

@@ -155,6 +155,9 @@ static void refuse(struct init *init)
  * FILE have some, init_request_check() saw to that. */
 static void serve_request(struct init *init, int *fds, size_t fd_count)
 {
+	if (record.header.type == SP_INIT_EXEC || record.header.type == SP_INIT_FILE ||
+	    record.header.type == SP_INIT_SESSION_OPEN)
+		init_late_mount_settle();
 	switch ((enum sp_init_type)record.header.type) {
 	case SP_INIT_EXEC:
 		if (record.exec.deadline_boot_ms > 0)
