@@ -196,7 +196,7 @@ enum sp_init_file_kind {
 	SP_INIT_FILE_CHANGE,
 	SP_INIT_FILE_WRITE,   /* takes DATA, then COMMIT */
 	SP_INIT_FILE_CONNECT, /* no path; RESULT has a descriptor: a connected stream socket */
-	SP_INIT_FILE_DIFF, /* of an overlay; the path is of no interest; as OPEN */
+	SP_INIT_FILE_DIFF,    /* of an overlay; the path is of no interest; as OPEN */
 
 	/* Of an overlay as well. Everything that runs where it is mounted is killed first. */
 	SP_INIT_FILE_WRITE_BACK, /* commit: its changes go to its base; RESULT has counts, object */
