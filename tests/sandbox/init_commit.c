@@ -352,7 +352,9 @@ Test(init_commit, what_is_not_the_workload_s_is_refused)
 	(void)commit_shell(1, "echo x > /workspace/theirs/mine");
 	shell_as(1, 1001, "chmod 755 /workspace/theirs");
 	must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "theirs/mine");
-	shell_as(1, 1001, "rm -f /workspace/theirs/mine; rm /workspace/sticky/another");
+	shell_as(1, 1001, "cd /workspace/theirs; rm -f mine; rmdir in");
+	must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "theirs/in");
+	shell_as(1, 1001, "cd /workspace; mkdir theirs/in; rm sticky/another");
 	must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "sticky/another");
 	no_remains();
 	commit_close_session();
