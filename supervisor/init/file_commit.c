@@ -272,6 +272,7 @@ static int write_journal(struct commit *commit)
 	struct commit_head head;
 	int status = fd;
 
+	sp_assert(plan->text);
 	for (uint32_t i = 0; i < plan->count; i++)
 		commit_plan_record(plan, i)->flags = 0;
 	head = commit_journal_head(plan->text + sizeof(head), plan->used - sizeof(head),

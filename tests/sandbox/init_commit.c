@@ -340,7 +340,8 @@ Test(init_commit, what_is_not_the_workload_s_is_refused)
 {
 	(void)commit_shell(0, "cd /workspace; chmod 777 .; mkdir open; chmod 777 open");
 	shell_as(0, 1001,
-		 "cd /workspace; mkdir -p theirs/in sticky; chmod 1777 sticky; echo y > "
+		 "cd /workspace; mkdir -p theirs sticky; echo x > theirs/in; chmod 1777 sticky; "
+		 "echo y > "
 		 "open/theirs; "
 		 "chmod 666 open/theirs");
 	shell_as(0, 1002, "echo x > /workspace/sticky/another");
@@ -352,9 +353,11 @@ Test(init_commit, what_is_not_the_workload_s_is_refused)
 	(void)commit_shell(1, "echo x > /workspace/theirs/mine");
 	shell_as(1, 1001, "chmod 755 /workspace/theirs");
 	must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "theirs/mine");
-	shell_as(1, 1001, "cd /workspace/theirs; rm -f mine; rmdir in");
+	shell_as(1, 1001, "cd /workspace/theirs; rm -f mine in");
 	must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "theirs/in");
-	shell_as(1, 1001, "cd /workspace; mkdir theirs/in; rm sticky/another");
+	commit_close_session();
+	must_open();
+	shell_as(1, 1001, "rm /workspace/sticky/another");
 	must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "sticky/another");
 	no_remains();
 	commit_close_session();
@@ -467,6 +470,8 @@ Test(init_commit, a_planted_journal_stays_inside)
 		{{.operation = (enum commit_operation)9, .path = "d"}, -EBADMSG},
 		{{.operation = COMMIT_PLACE, .path = "link/out"}, -ENOTDIR},
 		{{.operation = COMMIT_DELETE, .path = "link/victim"}, -ENOTDIR},
+		{{.operation = COMMIT_PLACE, .path = "link/victim/out"}, -ELOOP},
+		{{.operation = COMMIT_DELETE, .path = "link/victim/x"}, -ELOOP},
 		{{.operation = COMMIT_DIRECTORY, .path = "link/victim", .mode = 0700}, -ENOTDIR},
 	};
 
