@@ -117,7 +117,7 @@ Test(daemon_files, only_for_the_holder)
 	cr_assert(fate.err.code == SP_CODE_NOT_FOUND);
 	live_release(&live, &held);
 	cr_assert(sp_file_stat(live.service, &held.caller,
-			       &(struct sp_file_place){held.id, 0, -1, -1}, "/tmp", fate_on_stat,
+			       &(struct sp_file_place){held.id, 0, 0, -1, -1}, "/tmp", fate_on_stat,
 			       &fate, &op, &fate.err) < 0);
 	cr_assert(fate.err.code == SP_CODE_LEASE_ENDED || fate.err.code == SP_CODE_SANDBOX_DEAD);
 	live_stop(&live);
