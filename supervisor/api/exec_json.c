@@ -38,11 +38,13 @@ static int read_bind(const json_t *value, size_t index, struct sp_bind_request *
 		     struct sp_err *err)
 {
 	const char *mode = "rw";
+	int64_t size = 0;
 	char where[32];
 	const struct sp_member members[] = {
 		{"source", SP_MEMBER_TEXT, &bind->source, 0, 0},
 		{"target", SP_MEMBER_TEXT, &bind->target, 0, 0},
 		{"mode", SP_MEMBER_TEXT, &mode, 0, 0},
+		{"size", SP_MEMBER_SIZE, &size, 1, INT64_MAX},
 	};
 	int status;
 
@@ -57,11 +59,14 @@ static int read_bind(const json_t *value, size_t index, struct sp_bind_request *
 	if (!bind->source)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				   "member '%ssource' is missing", where);
+	bind->size = (uint64_t)size;
 	if (strcmp(mode, "ro") == 0)
 		bind->mode = SP_BIND_RO;
+	else if (strcmp(mode, "overlay") == 0)
+		bind->mode = SP_BIND_OVERLAY;
 	else if (strcmp(mode, "rw") != 0)
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				   "member '%smode' must be \"rw\" or \"ro\"", where);
+				   "member '%smode' must be \"rw\", \"ro\" or \"overlay\"", where);
 	return 0;
 }
 

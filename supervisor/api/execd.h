@@ -146,8 +146,8 @@ struct sp_session_owner {
 	const char *const *env; /* of its first run; all borrowed for its life */
 	size_t envc;
 	int64_t uid, gid; /* -1: the workload's */
-	/* Before the client hears of it. */
-	void (*run_ended)(void *arg, bool success, int64_t wall_us);
+	/* Before the client hears of it; reason KILLED also when it leaves. */
+	void (*run_ended)(void *arg, enum sp_exec_reason reason);
 	void *arg;
 };
 

@@ -1,5 +1,5 @@
 /*
- * Downloads: GET /files/download (execd) and GET /files (ours).
+ * Downloads: GET /files/download (execd) and GET /files (ours), and the diff of an overlay.
  *
  * The file is opened inside the sandbox and read here by the threads of the loop, a piece at a
  * time, as fast as the client takes it. Its size is that of the moment it was opened: what grows is
@@ -16,6 +16,7 @@
 #include "supervisor/api/files_call.h"
 #include "supervisor/api/line_window.h"
 #include "supervisor/api/query.h"
+#include "supervisor/daemon/overlays.h"
 
 #include "pool/base/fd.h"
 
@@ -34,7 +35,7 @@
 struct download {
 	struct sp_files_call call; /* until the headers are out */
 	char path[SP_FILE_PATH_MAX];
-	bool diff; /* of an isolated session, instead of a file */
+	bool diff; /* of an overlay, instead of a file */
 	bool lines;
 	int64_t first_line;
 	int64_t line_count;
@@ -362,7 +363,8 @@ static void reply_no_diff(struct sp_files_call *call, const struct sp_err *err)
 				  "the session's workspace is no overlay");
 	else if (err->code == SP_CODE_FILE_FULL)
 		(void)sp_err_code(&fault, SP_CODE_PAYLOAD_TOO_LARGE, err->status,
-				  "the session has no room for its diff");
+				  "the %s has no room for its diff",
+				  call->place.overlay > 0 ? "overlay" : "session");
 	sp_files_reply_error(call, &fault);
 }
 
@@ -448,13 +450,18 @@ static void diff_start(struct sp_files_call *call)
 	struct sp_request *request = call->request;
 	struct sp_err err = {0};
 
-	(void)snprintf(download->path, sizeof(download->path), "%s.tar.gz", request->match.key);
+	if (call->place.overlay > 0)
+		(void)snprintf(download->path, sizeof(download->path), "%s-%" PRIu32 ".tar.gz",
+			       request->name, call->place.overlay);
+	else
+		(void)snprintf(download->path, sizeof(download->path), "%s.tar.gz",
+			       request->match.key);
 	if (sp_file_diff(request->api->service, &request->caller, &call->place, on_opened, download,
 			 &call->op, &err) < 0)
 		sp_files_reply_error(call, &err);
 }
 
-void sp_handle_isolated_diff(struct sp_request *request)
+static void open_diff(struct sp_request *request, uint32_t overlay)
 {
 	struct download *download = calloc(1, sizeof(*download));
 	struct sp_err err = {0};
@@ -466,5 +473,25 @@ void sp_handle_isolated_diff(struct sp_request *request)
 	}
 	download->diff = true;
 	sp_files_call_init(&download->call, request, download_release);
+	download->call.place.overlay = overlay;
 	sp_files_call_run(&download->call, diff_start);
+}
+
+void sp_handle_isolated_diff(struct sp_request *request)
+{
+	open_diff(request, 0);
+}
+
+/* ---- GET /v1/sandboxes/{id}/overlays/{number}/diff ---- */
+
+void sp_handle_overlay_diff(struct sp_request *request)
+{
+	struct sp_overlay_info info;
+	struct sp_err err = {0};
+
+	if (sp_overlay_get(request->api->service, &request->caller, request->name,
+			   request->match.port, &info, &err) < 0)
+		sp_reply_error(request, &err);
+	else
+		open_diff(request, request->match.port);
 }

@@ -15,6 +15,7 @@
 #include "supervisor/api/os_values.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +27,16 @@ struct isolated {
 	struct sp_execd *execd;
 	char id[SP_OS_UUID_LEN + 1];
 	struct sp_isolated_wish wish;
-	struct sp_isolated *inside; /* NULL: dead */
-	struct sp_session *session; /* NULL: opening */
-	struct sp_request *request; /* opening: who waits */
-	int64_t created_ms;         /* wall clock, for people */
+	struct sp_isolated *inside;  /* NULL: dead */
+	struct sp_session *session;  /* NULL: opening */
+	struct sp_request *request;  /* opening: who waits */
+	struct sp_file_op *recovery; /* opening: a commit that was cut off is completed first */
+	bool recovered;
+	struct sp_isolated_commit *commit; /* nothing else may happen meanwhile */
+	const char *spoilt; /* what a run ended by whose changes are nobody's result; NULL: none */
+	uint64_t runs;
+	uint64_t spoilt_run;
+	int64_t created_ms; /* wall clock, for people */
 	int64_t last_run_ms;
 	int64_t used_boot_ms;
 	int64_t died_boot_ms;
@@ -41,6 +48,10 @@ static void isolated_free(struct isolated *isolated)
 {
 	sp_list_remove(&isolated->link);
 	isolated->execd->isolated_count--;
+	if (isolated->recovery)
+		sp_file_op_cancel(isolated->recovery);
+	if (isolated->commit)
+		sp_isolated_commit_orphan(isolated->commit);
 	if (isolated->session)
 		sp_session_free(isolated->session);
 	if (isolated->inside)
@@ -64,19 +75,23 @@ void sp_isolated_end(struct sp_execd *execd)
 	}
 }
 
-static void on_run_ended(void *arg, bool success, int64_t wall_us)
+/* Nobody knows how far one has come that did not end by itself. */
+static void on_run_ended(void *arg, enum sp_exec_reason reason)
 {
 	struct isolated *isolated = arg;
 
-	SP_UNUSED(success);
-	SP_UNUSED(wall_us);
+	isolated->runs++;
+	if (!isolated->spoilt && reason != SP_EXEC_EXITED && reason != SP_EXEC_START_FAILED) {
+		isolated->spoilt = sp_exec_reason_name(reason);
+		isolated->spoilt_run = isolated->runs;
+	}
 	isolated->last_run_ms = sp_clock_wall_ms();
 	isolated->used_boot_ms = sp_clock_boot_ms();
 }
 
 static bool is_idle(const struct isolated *isolated, int64_t now_ms)
 {
-	return isolated->session && isolated->wish.idle_timeout_s > 0 &&
+	return isolated->session && isolated->wish.idle_timeout_s > 0 && !isolated->commit &&
 	       !sp_session_is_busy(isolated->session) &&
 	       now_ms - isolated->used_boot_ms > isolated->wish.idle_timeout_s * SP_MS_PER_S;
 }
@@ -196,6 +211,9 @@ static int start_driver(struct isolated *isolated, struct sp_err *err)
 	return isolated->session ? 0 : -ENOMEM;
 }
 
+static int begin_recovery(struct isolated *isolated, const struct sp_request *request,
+			  struct sp_err *err);
+
 static void on_opened(void *arg, const struct sp_err *refused)
 {
 	struct isolated *isolated = arg;
@@ -206,6 +224,11 @@ static void on_opened(void *arg, const struct sp_err *refused)
 	if (refused) {
 		err = *refused;
 		isolated->inside = NULL;
+		if (refused->status == -EUCLEAN && !isolated->recovered &&
+		    begin_recovery(isolated, request, &err) == 0) {
+			isolated->request = request;
+			return;
+		}
 	} else if (start_driver(isolated, &err) == 0) {
 		reply_created(request, isolated);
 		return;
@@ -224,6 +247,43 @@ static void on_ended(void *arg)
 }
 
 static const struct sp_isolated_events events = {.opened = on_opened, .ended = on_ended};
+
+static int open_inside(struct isolated *isolated, const struct sp_request *request,
+		       struct sp_err *err)
+{
+	return sp_isolated_open(request->api->service, &request->caller, request->os->id,
+				&isolated->wish.spec, &events, isolated, &isolated->inside, err);
+}
+
+static void on_recovered(void *arg, const struct sp_err *failed)
+{
+	struct isolated *isolated = arg;
+	struct sp_request *request = isolated->request;
+	struct sp_err err = failed ? *failed : (struct sp_err){0};
+
+	isolated->recovery = NULL;
+	isolated->recovered = true;
+	if (!failed && open_inside(isolated, request, &err) == 0)
+		return;
+	isolated->request = NULL;
+	isolated_free(isolated);
+	refuse(request, &err);
+}
+
+/* A commit to the workspace was cut off, by the end of a sandbox or of the host. */
+static int begin_recovery(struct isolated *isolated, const struct sp_request *request,
+			  struct sp_err *err)
+{
+	const struct sp_file_place place = {
+		.sandbox = request->os->id,
+		.uid = isolated->wish.spec.uid,
+		.gid = isolated->wish.spec.gid,
+	};
+
+	return sp_file_recover(request->api->service, &request->caller, &place,
+			       isolated->wish.spec.workspace, on_recovered, isolated,
+			       &isolated->recovery, err);
+}
 
 static void on_creator_left(struct sp_request *request)
 {
@@ -254,8 +314,7 @@ static int begin(struct isolated *isolated, struct sp_request *request, struct s
 
 	if (status < 0)
 		return 1;
-	return sp_isolated_open(request->api->service, &request->caller, request->os->id,
-				&isolated->wish.spec, &events, isolated, &isolated->inside, err);
+	return open_inside(isolated, request, err);
 }
 
 void sp_handle_isolated_create(struct sp_request *request)
@@ -349,11 +408,19 @@ void sp_handle_isolated_get(struct sp_request *request)
 	sp_reply_written(request, &out);
 }
 
+static bool check_not_committed(const struct isolated *isolated, struct sp_request *request)
+{
+	if (isolated->commit)
+		sp_os_reply_error(request, MHD_HTTP_CONFLICT, "CONFLICT",
+				  "the session is being committed");
+	return !isolated->commit;
+}
+
 void sp_handle_isolated_delete(struct sp_request *request)
 {
 	struct isolated *isolated = isolated_of(request);
 
-	if (!isolated)
+	if (!isolated || !check_not_committed(isolated, request))
 		return;
 	isolated_free(isolated);
 	sp_reply_status(request, MHD_HTTP_OK);
@@ -361,17 +428,18 @@ void sp_handle_isolated_delete(struct sp_request *request)
 
 /* ---- run ---- */
 
+static const char dead_text[] = "isolated session is not active: session process has exited";
 static const struct sp_events_owner no_owner; /* its stream ends in the turn that opens it */
 
 static void fail_dead(struct sp_request *request, const struct isolated *isolated)
 {
-	static const char text[] = "isolated session is not active: session process has exited";
 	struct sp_events *stream;
 
 	if (sp_events_open(request, isolated->id, &no_owner, NULL, &stream) < 0)
 		return;
-	sp_events_fail(stream, &(struct sp_event_error){
-				       .name = "RuntimeError", .value = text, .text = text});
+	sp_events_fail(stream, &(struct sp_event_error){.name = "RuntimeError",
+							.value = dead_text,
+							.text = dead_text});
 }
 
 static void run(struct sp_request *request, const json_t *root)
@@ -402,6 +470,8 @@ static void run(struct sp_request *request, const json_t *root)
 		fail_dead(request, isolated);
 		return;
 	}
+	if (!check_not_committed(isolated, request))
+		return;
 	isolated->used_boot_ms = sp_clock_boot_ms();
 	sp_session_run_isolated(isolated->session, request, code, envs, timeout_s * SP_MS_PER_S);
 }
@@ -437,7 +507,7 @@ static void reply_capabilities(struct sp_request *request, bool available, bool 
 		sp_json_text(&out, "message", message);
 	sp_json_boolean(&out, "setpriv_available", available);
 	sp_json_boolean(&out, "userns_available", false);
-	sp_json_boolean(&out, "commit_supported", false);
+	sp_json_boolean(&out, "commit_supported", overlay);
 	sp_json_boolean(&out, "diff_supported", overlay);
 	sp_json_close(&out, '}');
 	sp_reply_written(request, &out);
@@ -569,10 +639,60 @@ void sp_handle_isolated_capabilities(struct sp_request *request)
 		reply_unavailable(request, &err);
 }
 
-void sp_handle_isolated_unsupported(struct sp_request *request)
+/* ---- commit ---- */
+
+static int check_commit(const struct isolated *isolated, struct sp_err *err)
 {
-	sp_os_reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE, "NOT_SUPPORTED",
-			  "commit of isolated sessions is not available");
+	if (!isolated->inside)
+		return sp_err_code(err, SP_CODE_SANDBOX_DEAD, -ESRCH, dead_text);
+	if (isolated->wish.spec.mode != SP_ISOLATED_OVERLAY)
+		return sp_err_code(err, SP_CODE_CONFLICT, -EINVAL,
+				   "the session's workspace is no overlay");
+	if (isolated->commit)
+		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY, "the session is being committed");
+	if (sp_session_is_busy(isolated->session))
+		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY,
+				   "a run is going on in the session");
+	if (isolated->spoilt)
+		return sp_err_code(err, SP_CODE_CONFLICT, -ECANCELED,
+				   "run %" PRIu64
+				   " of the session did not end by itself (%s): what it has "
+				   "changed cannot be committed",
+				   isolated->spoilt_run, isolated->spoilt);
+	return 0;
+}
+
+static void on_committed(void *arg, bool closed)
+{
+	struct isolated *isolated = arg;
+
+	isolated->commit = NULL;
+	isolated->used_boot_ms = sp_clock_boot_ms();
+	if (!closed || !isolated->inside)
+		return;
+	sp_isolated_close(isolated->inside);
+	on_ended(isolated);
+}
+
+void sp_handle_isolated_commit(struct sp_request *request)
+{
+	struct isolated *isolated = isolated_of(request);
+	struct sp_err err = {0};
+	struct sp_file_place place;
+
+	if (!isolated)
+		return;
+	if (check_commit(isolated, &err) < 0) {
+		sp_isolated_commit_refuse(request, &err);
+		return;
+	}
+	place = (struct sp_file_place){
+		.sandbox = request->os->id,
+		.session = sp_isolated_number(isolated->inside),
+		.uid = isolated->wish.spec.uid,
+		.gid = isolated->wish.spec.gid,
+	};
+	isolated->commit = sp_isolated_commit_start(request, &place, on_committed, isolated);
 }
 
 /* ---- files ---- */
@@ -586,8 +706,9 @@ int sp_isolated_enter(struct sp_request *request, struct sp_err *err)
 		return sp_err_code(err, SP_CODE_NOT_FOUND, -ENOENT,
 				   "isolated session not found: %s", request->match.key);
 	if (!isolated->inside)
-		return sp_err_code(err, SP_CODE_SANDBOX_DEAD, -ESRCH,
-				   "isolated session is not active: session process has exited");
+		return sp_err_code(err, SP_CODE_SANDBOX_DEAD, -ESRCH, dead_text);
+	if (isolated->commit)
+		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY, "the session is being committed");
 	request->isolated = calloc(1, sizeof(*request->isolated));
 	if (!request->isolated)
 		return sp_err_set(err, -ENOMEM, "files of an isolated session");

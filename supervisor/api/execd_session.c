@@ -214,10 +214,20 @@ static void keep_state(struct run *run)
 
 /* ---- one run ---- */
 
+/* It may have begun: nobody waits for its end. */
+static void cut_off(const struct run *run)
+{
+	const struct sp_session_owner *owner = &run->session->owner;
+
+	if (run->shell.exec && owner->number != 0)
+		owner->run_ended(owner->arg, SP_EXEC_KILLED);
+}
+
 static void on_gone(void *arg)
 {
 	struct run *run = arg;
 
+	cut_off(run);
 	run->events = NULL;
 	run_done(run);
 }
@@ -304,7 +314,7 @@ static void on_ended(void *arg, const struct sp_exec_result *result)
 	sp_execd_outcome(result, &outcome);
 	keep_state(run);
 	if (isolated)
-		owner.run_ended(owner.arg, outcome.exit_code == 0, result->wall_us);
+		owner.run_ended(owner.arg, result->reason);
 	run_done(run);
 	if (!events)
 		return;
@@ -363,6 +373,7 @@ static void begin_first(struct sp_session *session)
 /* The client left before its run began to answer. */
 static void on_client_left(struct sp_request *request)
 {
+	cut_off(request->operation);
 	run_done(request->operation);
 }
 

@@ -61,6 +61,28 @@ static int read_integer(const json_t *value, const char *where, const struct sp_
 	return 0;
 }
 
+static int read_size(const json_t *value, const char *where, const struct sp_member *member,
+		     struct sp_err *err)
+{
+	struct sp_err cause = {0};
+	uint64_t bytes = 0;
+
+	if (json_is_integer(value))
+		return read_integer(value, where, member, err);
+	if (!json_is_string(value))
+		return wrong(err, where, member->name,
+			     "a size like \"64MiB\" or a number of bytes");
+	if (sp_parse_size(json_string_value(value), &bytes, &cause) < 0)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL, "member '%s%s': %s",
+				   where, member->name, cause.message);
+	if (bytes < (uint64_t)member->min || bytes > (uint64_t)member->max)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   "member '%s%s' must be in %lld … %lld bytes", where,
+				   member->name, (long long)member->min, (long long)member->max);
+	*(int64_t *)member->value = (int64_t)bytes;
+	return 0;
+}
+
 /* Seconds → ms, rounded up so that no positive duration becomes 0. -ERANGE. */
 static int seconds_to_ms(double seconds, int64_t *ret_ms)
 {
@@ -115,6 +137,8 @@ static int read_member(json_t *value, const char *where, const struct sp_member 
 		return read_integer(value, where, member, err);
 	case SP_MEMBER_DURATION:
 		return read_duration(value, where, member, err);
+	case SP_MEMBER_SIZE:
+		return read_size(value, where, member, err);
 	case SP_MEMBER_ARRAY:
 		if (!json_is_array(value))
 			return wrong(err, where, member->name, "an array");

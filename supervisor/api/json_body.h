@@ -18,6 +18,7 @@ enum sp_member_type {
 	SP_MEMBER_INTEGER,  /* int64_t in min … max */
 	SP_MEMBER_DURATION, /* int64_t, milliseconds in min … max; "10s" or seconds as a number,
 			     * rounded up to the next millisecond */
+	SP_MEMBER_SIZE,     /* int64_t, bytes in min … max; "64MiB", or a number */
 	SP_MEMBER_ARRAY,    /* json_t *; borrowed */
 	SP_MEMBER_OBJECT,   /* json_t *; borrowed */
 };

@@ -91,7 +91,8 @@ static enum fit take_variable(struct sp_route_match *match, const char *pattern,
 		return take_name(match, segment, len, sp_sandbox_id_valid);
 	if (is_variable(pattern, pattern_len, "{uuid}"))
 		return take_name(match, segment, len, sp_os_uuid_valid);
-	if (is_variable(pattern, pattern_len, "{port}"))
+	if (is_variable(pattern, pattern_len, "{port}") ||
+	    is_variable(pattern, pattern_len, "{number}"))
 		return take_port(match, segment, len);
 	sp_assert(is_variable(pattern, pattern_len, "{key}"));
 	return take_key(match, segment, len);

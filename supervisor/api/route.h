@@ -8,7 +8,7 @@
  *	{id}            a sandbox id of ours
  *	{uuid}          a sandbox id of the OpenSandbox API: a UUID in lower case
  *	{key}           any id that the handler looks up itself; "" if it is too long for one
- *	{port}          any segment; 0 unless it is a number in 1 … 65535
+ *	{port} {number} any segment; 0 unless it is a number in 1 … 65535
  *	{tail}          the rest of the path, from its slash on; may be nothing; only at the end
  */
 #ifndef SP_API_ROUTE_H
@@ -51,7 +51,7 @@ struct sp_route_match {
 	/* FOUND: what the variables took, "" if there is none. */
 	char name[SP_ROUTE_NAME_MAX + 1]; /* {pool}, {host}, {id} or {uuid} */
 	char key[SP_ROUTE_KEY_MAX + 1];
-	uint16_t port;
+	uint16_t port;    /* or {number} */
 	const char *tail; /* in the path */
 	char allow[64];   /* NO_METHOD: "GET, HEAD, DELETE" */
 };

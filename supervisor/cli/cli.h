@@ -36,9 +36,9 @@ extern const struct sp_cli_option sp_cli_global_options[];
 
 extern const struct sp_cli_verb sp_cli_verb_run, sp_cli_verb_acquire, sp_cli_verb_exec,
 	sp_cli_verb_cp, sp_cli_verb_files, sp_cli_verb_renew, sp_cli_verb_release, sp_cli_verb_ls,
-	sp_cli_verb_inspect, sp_cli_verb_stats, sp_cli_verb_top, sp_cli_verb_pool,
-	sp_cli_verb_hosts, sp_cli_verb_doctor, sp_cli_verb_config, sp_cli_verb_reload,
-	sp_cli_verb_version, sp_cli_verb_help;
+	sp_cli_verb_diff, sp_cli_verb_commit, sp_cli_verb_inspect, sp_cli_verb_stats,
+	sp_cli_verb_top, sp_cli_verb_pool, sp_cli_verb_hosts, sp_cli_verb_doctor,
+	sp_cli_verb_config, sp_cli_verb_reload, sp_cli_verb_version, sp_cli_verb_help;
 
 struct sp_cli {
 	const struct sp_cli_verb *verb; /* NULL until known */

@@ -15,6 +15,11 @@ int sp_cli_copy_up(const struct sp_cli *cli, const char *local, const struct sp_
 int sp_cli_copy_down(const struct sp_cli *cli, const struct sp_cli_place *place, const char *local,
 		     bool recursive, struct sp_err *err);
 
+/* What GET of `target` gives, into a file; "-": standard output. It appears when all of it is
+ * there. */
+int sp_cli_copy_get(const struct sp_cli *cli, const char *target, const char *local, uint32_t mode,
+		    struct sp_err *err);
+
 /* directory + "/" + name, malloc'ed; dies when out of memory. */
 char *sp_cli_path_join(const char *directory, const char *name);
 /* Into path: what follows its last slash, slashes at its end not counted; "" for "/". malloc'ed. */

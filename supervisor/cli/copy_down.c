@@ -29,26 +29,16 @@ static int take_to_fd(void *arg, const char *data, size_t len, struct sp_err *er
 	return status < 0 ? sp_err_set(err, status, "write the copy") : 0;
 }
 
-static int get(const struct sp_cli *cli, const struct sp_cli_place *place, int fd,
-	       struct sp_err *err)
+static int get(const struct sp_cli *cli, const char *target, int fd, struct sp_err *err)
 {
-	struct sp_buf target;
-	int status;
-
-	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
-	status = sp_cli_place_target(&target, place, "files", err);
-	if (status == 0)
-		status = sp_cli_transfer_get(&cli->client, sp_buf_text(&target), take_to_fd, &fd,
-					     err);
-	sp_buf_done(&target);
-	return status;
+	return sp_cli_transfer_get(&cli->client, target, take_to_fd, &fd, err);
 }
 
 /* ---- one file ---- */
 
 /* Under a name of its own first; then it takes the place of what is there. */
-static int get_and_rename(const struct sp_cli *cli, const struct sp_cli_place *place,
-			  int directory_fd, const char *name, mode_t mode, struct sp_err *err)
+static int get_and_rename(const struct sp_cli *cli, const char *target, int directory_fd,
+			  const char *name, mode_t mode, struct sp_err *err)
 {
 	char part[64];
 	SP_AUTO_CLOSE int fd = -1;
@@ -58,7 +48,7 @@ static int get_and_rename(const struct sp_cli *cli, const struct sp_cli_place *p
 	fd = openat(directory_fd, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	if (fd < 0)
 		return sp_err_set(err, -errno, "make a file beside '%s'", name);
-	status = get(cli, place, fd, err);
+	status = get(cli, target, fd, err);
 	if (status == 0 && renameat(directory_fd, part, directory_fd, name) < 0)
 		status = sp_err_set(err, -errno, "rename the copy to '%s'", name);
 	if (status < 0)
@@ -77,8 +67,8 @@ static mode_t mode_of(const json_t *info)
 }
 
 /* What is there and no regular file (a FIFO, /dev/null) is written to. */
-static int get_file(const struct sp_cli *cli, const struct sp_cli_place *place, const char *local,
-		    mode_t mode, struct sp_err *err)
+int sp_cli_copy_get(const struct sp_cli *cli, const char *target, const char *local, uint32_t mode,
+		    struct sp_err *err)
 {
 	const char *slash = strrchr(local, '/');
 	char *directory = slash ? strndup(local, (size_t)(slash - local) + 1) : strdup(".");
@@ -86,21 +76,56 @@ static int get_file(const struct sp_cli *cli, const struct sp_cli_place *place, 
 	struct stat there;
 	int status = 0;
 
-	if (stat(local, &there) == 0 && !S_ISREG(there.st_mode)) {
+	if (strcmp(local, "-") == 0) {
+		status = get(cli, target, STDOUT_FILENO, err);
+	} else if (stat(local, &there) == 0 && !S_ISREG(there.st_mode)) {
 		fd = open(local, O_WRONLY | O_CLOEXEC);
 		status = fd < 0 ? sp_err_set(err, -errno, "open '%s'", local)
-				: get(cli, place, fd, err);
+				: get(cli, target, fd, err);
 	} else {
 		fd = directory ? open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 		status = fd < 0 ? sp_err_set(err, -errno, "open the directory of '%s'", local)
-				: get_and_rename(cli, place, fd, slash ? slash + 1 : local, mode,
+				: get_and_rename(cli, target, fd, slash ? slash + 1 : local, mode,
 						 err);
 	}
 	free(directory);
 	return status;
 }
 
+static int get_file(const struct sp_cli *cli, const struct sp_cli_place *place, const char *local,
+		    mode_t mode, struct sp_err *err)
+{
+	struct sp_buf target;
+	int status;
+
+	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
+	status = sp_cli_place_target(&target, place, "files", err);
+	if (status == 0)
+		status = sp_cli_copy_get(cli, sp_buf_text(&target), local, mode, err);
+	sp_buf_done(&target);
+	return status;
+}
+
 /* ---- a tree ---- */
+
+static int get_below(const struct sp_cli *cli, const struct sp_cli_place *root,
+		     const char *relative, int directory_fd, const char *name, mode_t mode,
+		     struct sp_err *err)
+{
+	struct sp_cli_place place = *root;
+	char *path = sp_cli_path_join(root->path, relative);
+	struct sp_buf target;
+	int status;
+
+	place.path = path;
+	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
+	status = sp_cli_place_target(&target, &place, "files", err);
+	if (status == 0)
+		status = get_and_rename(cli, sp_buf_text(&target), directory_fd, name, mode, err);
+	sp_buf_done(&target);
+	free(path);
+	return status;
+}
 
 /* The part of an entry's path below the tree's; NULL: it is not below it. */
 static const char *below(const char *path, const char *root)
@@ -149,8 +174,6 @@ static int get_entry(const struct sp_cli *cli, const struct sp_cli_place *root, 
 		     const char *relative, const json_t *info, struct sp_err *err)
 {
 	SP_AUTO_CLOSE int parent_fd = -1;
-	struct sp_cli_place place = *root;
-	char *path = NULL;
 	const char *name = relative;
 	char text[512];
 	int status = open_parent(root_fd, relative, &parent_fd, &name, err);
@@ -164,8 +187,7 @@ static int get_entry(const struct sp_cli *cli, const struct sp_cli_place *root, 
 			status = sp_err_set(err, -errno, "make directory '%s'", relative);
 		break;
 	case SP_CLI_FILE:
-		place.path = path = sp_cli_path_join(root->path, relative);
-		status = get_and_rename(cli, &place, parent_fd, name, mode_of(info), err);
+		status = get_below(cli, root, relative, parent_fd, name, mode_of(info), err);
 		break;
 	case SP_CLI_SYMLINK:
 	case SP_CLI_OTHER:
@@ -174,7 +196,6 @@ static int get_entry(const struct sp_cli *cli, const struct sp_cli_place *root, 
 		sp_cli_note(cli, text);
 		break;
 	}
-	free(path);
 	return status;
 }
 
@@ -260,7 +281,7 @@ int sp_cli_copy_down(const struct sp_cli *cli, const struct sp_cli_place *place,
 	int status;
 
 	if (strcmp(local, "-") == 0)
-		return get(cli, place, STDOUT_FILENO, err);
+		return get_file(cli, place, local, 0, err);
 	status = sp_cli_place_info(cli, place, &answer, &info, err);
 	if (status < 0)
 		return status;

@@ -135,7 +135,8 @@ int sp_cli_wish_read(const struct sp_cli *cli, const struct sp_cli_acquire_optio
 		.pool = pool, .prefer_host = host ? host : "", .min_remaining_ms = -1};
 	int status;
 
-	if (options->binds && sp_cli_args_has(&cli->args, options->binds))
+	if ((options->binds && sp_cli_args_has(&cli->args, options->binds)) ||
+	    (options->overlays && sp_cli_args_has(&cli->args, options->overlays)))
 		return sp_err_code(err, SP_CODE_UNSUPPORTED, -EOPNOTSUPP,
 				   "--bind names a directory of one host, Redis may give a sandbox "
 				   "of any: ask that host's daemon with --socket");

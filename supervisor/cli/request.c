@@ -21,33 +21,81 @@ static int refuse(struct sp_err *err, const char *what, const char *text, const 
 
 /* ---- binds ---- */
 
-static bool is_mode(const char *text, size_t len)
+#define OVERLAY_MODE "overlay"
+
+/* ro, rw, overlay, overlay=SIZE. */
+static bool take_mode(const char *text, size_t len, struct sp_cli_bind *bind)
 {
-	return len == 2 && (memcmp(text, "ro", 2) == 0 || memcmp(text, "rw", 2) == 0);
+	static const char *const modes[] = {"ro", "rw", OVERLAY_MODE};
+	const size_t overlay_len = strlen(OVERLAY_MODE);
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(modes); i++)
+		if (len == strlen(modes[i]) && memcmp(text, modes[i], len) == 0) {
+			bind->mode = modes[i];
+			return true;
+		}
+	if (len <= overlay_len + 1 || memcmp(text, OVERLAY_MODE "=", overlay_len + 1) != 0)
+		return false;
+	bind->mode = OVERLAY_MODE;
+	bind->size = text + overlay_len + 1;
+	bind->size_len = len - overlay_len - 1;
+	return true;
 }
 
 int sp_cli_bind_parse(const char *text, struct sp_cli_bind *ret_bind, struct sp_err *err)
 {
 	struct sp_cli_bind bind = {.source = text, .source_len = strcspn(text, ":")};
 	const char *at = text + bind.source_len;
-	bool mode_seen = false;
 
 	if (text[0] != '/')
 		return refuse(err, "--bind", text, "does not start with an absolute host path");
 	while (*at == ':') {
 		size_t len = strcspn(++at, ":");
 
-		if (mode_seen)
+		if (bind.mode)
 			return refuse(err, "--bind", text, "has something behind the mode");
-		if (is_mode(at, len)) {
-			mode_seen = true;
-			bind.read_only = memcmp(at, "ro", 2) == 0;
+		if (take_mode(at, len, &bind)) {
+			/* the last part */
 		} else if (bind.target) {
-			return refuse(err, "--bind", text, "has a mode that is neither ro nor rw");
+			return refuse(err, "--bind", text,
+				      "has a mode that is neither ro, rw nor overlay[=SIZE]");
 		} else if (*at != '/') {
 			return refuse(err, "--bind", text,
-				      "has a part that is neither an absolute target nor ro nor "
-				      "rw (a path with a colon cannot be bound)");
+				      "has a part that is neither an absolute target nor ro, rw or "
+				      "overlay[=SIZE] (a path with a colon cannot be bound)");
+		} else {
+			bind.target = at;
+			bind.target_len = len;
+		}
+		at += len;
+	}
+	if (!bind.mode)
+		bind.mode = "rw";
+	*ret_bind = bind;
+	return 0;
+}
+
+int sp_cli_overlay_parse(const char *text, struct sp_cli_bind *ret_bind, struct sp_err *err)
+{
+	struct sp_cli_bind bind = {
+		.source = text,
+		.source_len = strcspn(text, ":"),
+		.mode = OVERLAY_MODE,
+	};
+	const char *at = text + bind.source_len;
+
+	if (text[0] != '/')
+		return refuse(err, "--overlay", text, "does not start with an absolute host path");
+	while (*at == ':') {
+		size_t len = strcspn(++at, ":");
+
+		if (bind.size || len == 0)
+			return refuse(err, "--overlay", text, "is not SRC[:DST][:SIZE]");
+		if (*at != '/') {
+			bind.size = at;
+			bind.size_len = len;
+		} else if (bind.target) {
+			return refuse(err, "--overlay", text, "has two targets");
 		} else {
 			bind.target = at;
 			bind.target_len = len;
@@ -58,36 +106,62 @@ int sp_cli_bind_parse(const char *text, struct sp_cli_bind *ret_bind, struct sp_
 	return 0;
 }
 
-static int write_binds(struct sp_cli_json *json, const struct sp_cli_args *args,
-		       const struct sp_cli_option *option, struct sp_err *err)
+static void write_bind(struct sp_cli_json *json, const struct sp_cli_bind *bind)
+{
+	sp_cli_json_open(json, '{');
+	sp_cli_json_key(json, "source");
+	sp_cli_json_text_len(json, bind->source, bind->source_len);
+	if (bind->target) {
+		sp_cli_json_key(json, "target");
+		sp_cli_json_text_len(json, bind->target, bind->target_len);
+	}
+	sp_cli_json_member(json, "mode", bind->mode);
+	if (bind->size) {
+		sp_cli_json_key(json, "size");
+		sp_cli_json_text_len(json, bind->size, bind->size_len);
+	}
+	sp_cli_json_close(json, '}');
+}
+
+static int write_each(struct sp_cli_json *json, const struct sp_cli_args *args,
+		      const struct sp_cli_option *option,
+		      int (*parse)(const char *text, struct sp_cli_bind *ret_bind,
+				   struct sp_err *err),
+		      struct sp_err *err)
 {
 	const char *text;
 	size_t cursor = 0;
 
-	if (!option || !sp_cli_args_has(args, option))
-		return 0;
-	sp_cli_json_key(json, "binds");
-	sp_cli_json_open(json, '[');
-	while ((text = sp_cli_args_next(args, option, &cursor))) {
+	while (option && (text = sp_cli_args_next(args, option, &cursor))) {
 		struct sp_cli_bind bind = {.source = NULL};
-		int status = sp_cli_bind_parse(text, &bind, err);
+		int status = parse(text, &bind, err);
 
 		if (status < 0)
 			return status;
 		if (!sp_cli_utf8_valid(text, strlen(text)))
-			return refuse(err, "--bind", text, "is not UTF-8");
-		sp_cli_json_open(json, '{');
-		sp_cli_json_key(json, "source");
-		sp_cli_json_text_len(json, bind.source, bind.source_len);
-		if (bind.target) {
-			sp_cli_json_key(json, "target");
-			sp_cli_json_text_len(json, bind.target, bind.target_len);
-		}
-		sp_cli_json_member(json, "mode", bind.read_only ? "ro" : "rw");
-		sp_cli_json_close(json, '}');
+			return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+					   "the value of '--%s' is not UTF-8", option->name);
+		write_bind(json, &bind);
 	}
-	sp_cli_json_close(json, ']');
 	return 0;
+}
+
+static int write_binds(struct sp_cli_json *json, const struct sp_cli_args *args,
+		       const struct sp_cli_acquire_options *options, struct sp_err *err)
+{
+	bool binds = options->binds && sp_cli_args_has(args, options->binds);
+	bool overlays = options->overlays && sp_cli_args_has(args, options->overlays);
+	int status;
+
+	if (!binds && !overlays)
+		return 0;
+	sp_cli_json_key(json, "binds");
+	sp_cli_json_open(json, '[');
+	status = write_each(json, args, options->binds, sp_cli_bind_parse, err);
+	if (status == 0)
+		status = write_each(json, args, options->overlays, sp_cli_overlay_parse, err);
+	sp_cli_json_close(json, ']');
+	return status;
 }
 
 /* ---- single values ---- */
@@ -120,7 +194,7 @@ int sp_cli_write_acquire(struct sp_cli_json *json, const struct sp_cli_args *arg
 	if (status == 0)
 		status = write_text(json, args, options->lease, "lease", err);
 	if (status == 0)
-		status = write_binds(json, args, options->binds, err);
+		status = write_binds(json, args, options, err);
 	return status;
 }
 

@@ -7,19 +7,23 @@
 #include "supervisor/cli/args.h"
 #include "supervisor/cli/text.h"
 
-/* SRC[:DST][:ro|rw] taken apart; lengths, because the parts lie inside the option's text. */
+/* SRC[:DST][:MODE] taken apart, where MODE is ro, rw, overlay or overlay=SIZE; lengths, because the
+ * parts lie inside the option's text. */
 struct sp_cli_bind {
-	const char *source, *target; /* target NULL: the same path as source */
-	size_t source_len, target_len;
-	bool read_only;
+	const char *source, *target, *size; /* target NULL: the same path as source; size NULL:
+					     * none */
+	size_t source_len, target_len, size_len;
+	const char *mode; /* as the daemon calls it */
 };
 
 /* -EINVAL with a message that says which part is wrong. */
 int sp_cli_bind_parse(const char *text, struct sp_cli_bind *ret_bind, struct sp_err *err);
+/* SRC[:DST][:SIZE], the same for an overlay. */
+int sp_cli_overlay_parse(const char *text, struct sp_cli_bind *ret_bind, struct sp_err *err);
 
 /* Which entries of a verb's option table mean what; NULL: the verb has no such option. */
 struct sp_cli_acquire_options {
-	const struct sp_cli_option *policy, *wait, *ttl, *min_remaining, *lease, *binds;
+	const struct sp_cli_option *policy, *wait, *ttl, *min_remaining, *lease, *binds, *overlays;
 	const struct sp_cli_option *prefer_host; /* Redis only */
 };
 

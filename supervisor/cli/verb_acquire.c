@@ -29,8 +29,8 @@ static const struct sp_cli_option options[] = {
 				  "take only a sandbox that lives at least TIME more"},
 	[OPTION_LEASE] = {"lease", 0, false, "ID",
 			  "lease id of your own: asked again, the same sandbox comes back"},
-	[OPTION_BIND] = {"bind", 'b', true, "SRC[:DST][:ro|rw]",
-			 "show a host directory in the sandbox [rw]"},
+	[OPTION_BIND] = {"bind", 'b', true, "SRC[:DST][:MODE]",
+			 "show a host directory: ro, rw [rw], overlay[=SIZE]"},
 	[OPTION_PREFER_HOST] = {"prefer-host", 0, false, "HOST",
 				"from this host if it has one (Redis only)"},
 	[OPTION_QUIET] = {"quiet", 'q', false, NULL, "print the id only"},
@@ -145,6 +145,9 @@ const struct sp_cli_verb sp_cli_verb_acquire = {
 		   "host. --lease is then the hex SHA-256 of a secret: with the secret as the "
 		   "token it is\n"
 		   "claimed, without it that is left to whoever has it.\n\n"
+		   "--bind SRC:DST:overlay shows SRC and keeps what is written to it for the "
+		   "sandbox alone,\n"
+		   "in at most SIZE bytes of memory; see 'sandpool diff' and 'sandpool commit'.\n\n"
 		   "Give it back with 'sandpool release ID'; it ends by itself at expires_at, or "
 		   "if it is\n"
 		   "not used within the pool's claim_timeout.\n\n"

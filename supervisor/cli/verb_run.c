@@ -8,6 +8,10 @@
  * writes the file (`cat`, with the file as its stdin) and on the same connection the command, and
  * release. If we are killed between them the sandbox lives until its lease ends.
  *
+ * With an overlay whose changes somebody wants (--diff, --commit) or that somebody is asked about
+ * (--check) it is steps as well: the command's stream stays open until the changes are fetched and
+ * written back, so that the sandbox and all that is in it goes with us whatever ends us.
+ *
  * Over Redis it is acquire, exec, release, too, and whoever has the sandbox cannot see us go. So
  * the lease is short and renewed while the command runs: killed, we leave a sandbox for a minute.
  */
@@ -23,6 +27,7 @@
 #include <jansson.h>
 
 #include "pool/base/fd.h"
+#include "supervisor/cli/overlay.h"
 #include "supervisor/cli/redis.h"
 
 #define FILE_DIR           "/workspace/"
@@ -37,6 +42,10 @@ enum {
 	OPTION_POOL,
 	OPTION_TIMEOUT,
 	OPTION_BIND,
+	OPTION_OVERLAY,
+	OPTION_DIFF,
+	OPTION_COMMIT,
+	OPTION_CHECK,
 	OPTION_ENV,
 	OPTION_CWD,
 	OPTION_FILE,
@@ -54,8 +63,16 @@ enum {
 static const struct sp_cli_option options[] = {
 	[OPTION_POOL] = {"pool", 'p', false, "NAME", "pool to take the sandbox from [default]"},
 	[OPTION_TIMEOUT] = {"timeout", 0, false, "TIME", "kill the command after TIME (3s, 5m)"},
-	[OPTION_BIND] = {"bind", 'b', true, "SRC[:DST][:ro|rw]",
-			 "show a host directory in the sandbox [rw]"},
+	[OPTION_BIND] = {"bind", 'b', true, "SRC[:DST][:MODE]",
+			 "show a host directory: ro, rw [rw], overlay[=SIZE]"},
+	[OPTION_OVERLAY] = {"overlay", 'o', true, "SRC[:DST][:SIZE]",
+			    "show a host directory; what is written stays in the sandbox"},
+	[OPTION_DIFF] = {"diff", 0, false, "FILE",
+			 "afterwards, what was written in the overlay, as a tar.gz"},
+	[OPTION_COMMIT] = {"commit", 0, false, NULL,
+			   "write overlays back if the command ends with status 0"},
+	[OPTION_CHECK] = {"check", 0, false, "PROGRAM",
+			  "ask 'PROGRAM start|commit SRC' right before either"},
 	[OPTION_ENV] = {"env", 'e', true, "NAME[=VALUE]",
 			"set a variable (without =VALUE: as it is here)"},
 	[OPTION_CWD] = {"cwd", 'C', false, "DIR", "working directory in the sandbox"},
@@ -87,6 +104,7 @@ static const struct sp_cli_acquire_options acquire_options = {
 	.wait = &options[OPTION_WAIT],
 	.min_remaining = &options[OPTION_MIN_REMAINING],
 	.binds = &options[OPTION_BIND],
+	.overlays = &options[OPTION_OVERLAY],
 };
 
 /* A START; with the members of an acquire when the exec itself is to bring the sandbox. */
@@ -147,7 +165,8 @@ struct step_run {
 	char *path;  /* in the sandbox */
 	char **argv; /* of the command; the array is ours, the words are not */
 	size_t argc;
-	struct sp_buf target; /* /v1/sandboxes/{id} */
+	struct sp_buf target;            /* /v1/sandboxes/{id} */
+	struct sp_cli_overlays overlays; /* of the sandbox, where somebody asks for them */
 };
 
 static int open_file(struct step_run *run, const char *name, struct sp_err *err)
@@ -383,6 +402,80 @@ static int carry_command(struct step_run *run, struct sp_err *err)
 	return status < 0 ? status : sp_cli_session_carry(session);
 }
 
+/* ---- overlays ---- */
+
+static bool wants_overlays(const struct sp_cli_args *args)
+{
+	return sp_cli_args_has(args, &options[OPTION_DIFF]) ||
+	       sp_cli_args_has(args, &options[OPTION_COMMIT]) ||
+	       sp_cli_args_has(args, &options[OPTION_CHECK]);
+}
+
+/* One program is asked about each of them. */
+static int check_overlays(const struct step_run *run, const char *when, struct sp_err *err)
+{
+	const char *program = sp_cli_args_value(&run->session->cli->args, &options[OPTION_CHECK]);
+	int status = 0;
+
+	for (size_t i = 0; program && status == 0 && i < run->overlays.count; i++)
+		status = sp_cli_overlay_check(program, when, run->overlays.at[i].source, err);
+	return status;
+}
+
+/* The last thing before the command starts. */
+static int begin_overlays(struct step_run *run, struct sp_err *err)
+{
+	struct sp_cli *cli = run->session->cli;
+	bool diff = sp_cli_args_has(&cli->args, &options[OPTION_DIFF]);
+	int status = sp_cli_overlays_get(cli, sp_buf_text(&run->target), &run->overlays, err);
+
+	if (status == 0 && run->overlays.count == 0)
+		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				     "--diff, --commit and --check are about an --overlay");
+	if (status == 0 && diff && run->overlays.count > 1)
+		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				     "--diff is of one overlay, and there are %zu",
+				     run->overlays.count);
+	return status < 0 ? status : check_overlays(run, "start", err);
+}
+
+static int commit_overlays(const struct step_run *run, struct sp_err *err)
+{
+	struct sp_cli_session *session = run->session;
+	int status = check_overlays(run, "commit", err);
+
+	for (size_t i = 0; status == 0 && i < run->overlays.count; i++) {
+		struct sp_buf said;
+
+		sp_buf_init(&said, SP_CLI_REQUEST_MAX);
+		status = sp_cli_overlay_commit(session->cli, sp_buf_text(&run->target),
+					       &run->overlays.at[i], &said, err);
+		if (status == 0 && !session->quiet)
+			sp_cli_note(session->cli, sp_buf_text(&said));
+		sp_buf_done(&said);
+	}
+	return status;
+}
+
+/* The command has ended. Its exit status is ours, unless what was asked for cannot be done. */
+static int end_overlays(const struct step_run *run, int exit_code)
+{
+	struct sp_cli *cli = run->session->cli;
+	const char *diff = sp_cli_args_value(&cli->args, &options[OPTION_DIFF]);
+	struct sp_err err = {0};
+	int status = 0;
+
+	if (diff)
+		status = sp_cli_overlay_diff(cli, sp_buf_text(&run->target), &run->overlays.at[0],
+					     diff, &err);
+	if (status == 0 && exit_code == 0 && sp_cli_args_has(&cli->args, &options[OPTION_COMMIT]))
+		status = commit_overlays(run, &err);
+	if (status == 0)
+		return exit_code;
+	(void)sp_cli_fail(cli, &err);
+	return exit_code == 0 ? SP_CLI_EXIT_OURS : exit_code;
+}
+
 static int prepare(struct step_run *run, const char *file, struct sp_err *err)
 {
 	const struct sp_cli_args *args = &run->session->cli->args;
@@ -404,6 +497,7 @@ static int run_in_steps(struct sp_cli_session *session, const char *file)
 {
 	struct sp_cli *cli = session->cli;
 	struct step_run run = {.session = session, .fd = -1};
+	bool overlays = wants_overlays(&cli->args);
 	struct sp_err err = {0};
 	int exit_code;
 	int status;
@@ -421,9 +515,14 @@ static int run_in_steps(struct sp_cli_session *session, const char *file)
 		status = upload(&run, &err);
 	if (status == 0 && file)
 		status = carry_upload(&run, &err);
+	if (status == 0 && overlays)
+		status = begin_overlays(&run, &err);
 	if (status == 0)
 		status = carry_command(&run, &err);
 	exit_code = status < 0 ? sp_cli_session_failed(session, status, &err) : status;
+	if (status >= 0 && overlays)
+		exit_code = end_overlays(&run, exit_code);
+	sp_cli_overlays_done(&run.overlays);
 	release(&run);
 	sp_cli_stream_close(&session->stream);
 	sp_buf_done(&run.target);
@@ -447,7 +546,8 @@ static int run(struct sp_cli *cli)
 			    sp_cli_args_has(args, &options[OPTION_NO_STDIN]),
 			    sp_cli_args_has(args, &options[OPTION_TTY]));
 	session.quiet = sp_cli_args_has(args, &options[OPTION_QUIET]);
-	return file || cli->over_redis ? run_in_steps(&session, file) : run_plain(&session);
+	return file || cli->over_redis || wants_overlays(args) ? run_in_steps(&session, file)
+							       : run_plain(&session);
 }
 
 const struct sp_cli_verb sp_cli_verb_run = {
@@ -464,12 +564,27 @@ const struct sp_cli_verb sp_cli_verb_run = {
 		"the command, or wherever the command has {}. Without a command the file is run "
 		"itself\n"
 		"and needs a #! line.\n\n"
-		"With --redis the sandbox comes from whichever host has one; --bind is refused "
-		"then.\n\n"
+		"--overlay shows SRC as it is and takes what is written for the sandbox alone, in "
+		"at most\n"
+		"SIZE bytes of memory [limits.tmp of the pool]; with the sandbox it is gone. "
+		"--commit writes it\n"
+		"back, all of it or nothing, if the command ended by itself with status 0 and "
+		"nobody "
+		"else has\n"
+		"changed SRC meanwhile. --diff writes it to FILE, whatever the status. --check "
+		"PROGRAM "
+		"is asked\n"
+		"right before the command starts and right before it is written back, and refuses "
+		"either by\n"
+		"an exit status other than 0 (ours is 125 then).\n\n"
+		"With --redis the sandbox comes from whichever host has one; --bind and "
+		"--overlay are\n"
+		"refused then.\n\n"
 		"  sandpool run -- python3 -c 'print(6*7)'\n"
 		"  sandpool run --timeout 3s --file solution.py python3 --verbose\n"
 		"  sandpool run --file main.c -- sh -c 'cc -o /tmp/a \"$0\" && /tmp/a' {}\n"
 		"  sandpool run --bind /srv/sessions/7:/data:ro -- ls -l /data\n"
+		"  sandpool run --overlay /srv/project:/workspace --commit -- make\n"
 		"  echo 1+1 | sandpool run bc\n",
 	.options = options,
 	.over_redis = SP_CLI_REDIS_SERVED,

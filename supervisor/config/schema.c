@@ -532,7 +532,8 @@ static const struct sp_schema_key pool_keys[] = {
 	 .check = sp_check_below_root,
 	 .fallback = "[]",
 	 .help = "Host directories below which requests may bind: a path, or `{\"path\": …, "
-		 "\"read_only\": true, \"recursive\": true}`."},
+		 "\"read_only\": true, \"recursive\": true}`. `read_only` permits `ro`, and "
+		 "`overlay` without a commit."},
 	{.name = "images",
 	 .type = SP_SCHEMA_STRINGS,
 	 POOL(images),

@@ -1,7 +1,7 @@
 /*
  * An acquire on its way: from the wish to a sandbox that is bound to a lease, with its binds.
  *
- *	QUEUED ──grant──► (BINDING ⇄ MOUNTING) ──► ANSWERING ──► callback
+ *	QUEUED ──grant──► (BINDING ⇄ MOUNTING (, RECOVERING)) ──► ANSWERING ──► callback
  *	   └──────────────── refusal ────────────────┘
  *
  * In a cluster our own pool is asked for what is idle now; if it has nothing, the other hosts are
@@ -37,6 +37,7 @@ static void op_free(struct sp_service_op *op)
 	if (op->sandbox && op->sandbox->binding == op)
 		op->sandbox->binding = NULL;
 	launcher_forget(service->launcher, op->request);
+	bind_recovery_cancel(op);
 	sp_deferred_cancel(&op->answer);
 	elsewhere_done(op);
 	binds_free(op->binds, op->bind_count);
@@ -147,6 +148,7 @@ void op_sandbox_lost(struct sp_service_op *op)
 	op->sandbox = NULL;
 	launcher_forget(op->service->launcher, op->request);
 	op->request = 0;
+	bind_recovery_cancel(op);
 	op_answer_later(op, &err);
 }
 
@@ -207,6 +209,20 @@ static int fill_lease(struct sp_service_op *op, const char *lease_id, struct sp_
 	return 0;
 }
 
+/* Nobody could write anything. */
+static int check_overlays(const struct sp_service *service,
+			  const struct sp_service_acquire *request, struct sp_err *err)
+{
+	for (size_t i = 0; i < request->bind_count; i++)
+		if (request->binds[i].mode == SP_BIND_OVERLAY &&
+		    !service->config->config->exec_enabled)
+			return sp_err_code(err, SP_CODE_EXEC_DISABLED, -EPERM,
+					   "an overlay of '%s' would be of no use: exec_enabled "
+					   "is false in the configuration",
+					   request->binds[i].source);
+	return 0;
+}
+
 static int op_prepare(struct sp_service_op *op, const struct sp_service_acquire *request,
 		      struct sp_err *err)
 {
@@ -219,6 +235,9 @@ static int op_prepare(struct sp_service_op *op, const struct sp_service_acquire 
 	if (status == 0)
 		status = fill_lease(op, request->lease_id, err);
 	if (status == 0 && request->bind_count > 0) {
+		status = check_overlays(op->service, request, err);
+		if (status < 0)
+			return status;
 		status = binds_resolve(op->pool->config, request->binds, request->bind_count,
 				       &op->binds, err);
 		if (status == 0)

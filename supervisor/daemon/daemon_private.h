@@ -81,6 +81,16 @@ struct exec_cgroup {
 	bool used; /* an exec was in it: to be looked into before the next one is */
 };
 
+/* A directory of the host that is seen through an overlay; overlay.c. */
+struct sandbox_overlay {
+	char *source;
+	char *target;
+	uint64_t size;
+	bool read_only;  /* its source may not be written to */
+	bool ended;      /* after a commit it could not be made anew */
+	char spoilt[96]; /* by whom; "" = it is not */
+};
+
 struct sandbox_link {
 	struct sp_list link; /* in service->links */
 	struct sp_service *service;
@@ -134,8 +144,11 @@ struct sandbox_link {
 	uint64_t oom_kills; /* last known */
 	char cgroup[SP_LAUNCHER_TEXT_MAX];
 	struct sp_service_op *binding; /* an acquire that attaches its binds */
-	struct sp_freeze_op *freezing; /* one at a time */
-	struct warmup *warmup;         /* READY, but not for the policy yet */
+	struct sandbox_overlay overlays[SP_INIT_OVERLAYS_MAX]; /* overlay N is at N - 1 */
+	uint32_t overlay_count;
+	struct sp_overlay_commit *committing; /* nothing starts in it meanwhile */
+	struct sp_freeze_op *freezing;        /* one at a time */
+	struct warmup *warmup;                /* READY, but not for the policy yet */
 	int64_t frozen_since_ms;
 	struct sp_deferred gone;    /* tell the policy outside of its own call */
 	struct sp_deferred ending;  /* … and the watcher of ends */
@@ -144,6 +157,8 @@ struct sandbox_link {
 };
 
 struct exec_stream;
+struct sp_file_op;
+struct sp_overlay_commit;
 
 enum exec_state {
 	EXEC_ACQUIRING, /* run: no sandbox yet */
@@ -231,12 +246,16 @@ struct exec_stream {
 /* A bind with its source resolved to an allowed root. */
 struct resolved_bind {
 	uint32_t root_index;
-	bool read_only;
-	char *path;   /* relative to the root, "" = the root */
-	char *target; /* inside */
+	bool read_only;   /* of an overlay: it can never be committed */
+	uint32_t overlay; /* its number; 0 = none */
+	uint64_t size;    /* of an overlay */
+	bool unfinished;  /* a commit was cut off in the source */
+	char *source;     /* as the host knows it */
+	char *path;       /* relative to the root, "" = the root */
+	char *target;     /* inside */
 };
 
-enum op_state { OP_QUEUED, OP_ELSEWHERE, OP_ANSWERING, OP_BINDING, OP_MOUNTING };
+enum op_state { OP_QUEUED, OP_ELSEWHERE, OP_ANSWERING, OP_BINDING, OP_MOUNTING, OP_RECOVERING };
 
 /* An acquire that this host's pool had nothing for. */
 struct elsewhere {
@@ -270,8 +289,9 @@ struct sp_service_op {
 	struct resolved_bind *binds;
 	size_t bind_count;
 	size_t bind_next;
-	uint64_t request;          /* to the launcher */
-	sp_service_acquire_cb *cb; /* a client's; else granted */
+	uint64_t request;            /* to the launcher */
+	struct sp_file_op *recovery; /* RECOVERING */
+	sp_service_acquire_cb *cb;   /* a client's; else granted */
 	void (*granted)(void *arg, struct sandbox_link *sandbox, const struct sp_err *err);
 	void *arg;
 	struct sp_err failure;
@@ -327,6 +347,7 @@ struct sp_service {
 	struct sp_list execs;
 	struct sp_list ops;
 	struct sp_list files;      /* sp_file_op */
+	struct sp_list commits;    /* sp_overlay_commit */
 	sp_service_end_cb *on_end; /* NULL: nobody asks */
 	void *on_end_arg;
 	uint32_t live_streams; /* handles that close on their own */
@@ -481,8 +502,25 @@ void op_binds_done(struct sp_service_op *op, const struct sp_err *err);
 int binds_resolve(const struct sp_config_pool *pool, const struct sp_bind_request *binds,
 		  size_t count, struct resolved_bind **ret_binds, struct sp_err *err);
 void binds_free(struct resolved_bind *binds, size_t count);
+/* Nothing is done about a cut off commit any more. */
+void bind_recovery_cancel(struct sp_service_op *op);
 /* Attach op's next bind, or finish. */
 void binds_next(struct sp_service_op *op);
+
+/* ---- overlay.c ---- */
+
+extern const struct sp_caller daemon_itself;
+
+/* It is attached. */
+int overlays_add(struct sandbox_link *link, const struct resolved_bind *bind);
+void overlays_free(struct sandbox_link *link);
+/* A run did not end by itself: nothing of what it may have written is ever committed. */
+void overlays_spoil(const struct sp_exec *exec, enum sp_exec_reason reason);
+/* A commit is under way, and this is not a part of it: nothing may start. */
+bool overlays_closed(const struct sandbox_link *link);
+void overlays_sandbox_lost(struct sandbox_link *link);
+/* After the operations on files: nothing is called. */
+void overlays_drop_all(struct sp_service *service);
 void op_on_mounted(struct sp_service_op *op, int status, const char *stage);
 
 /* ---- isolated.c ---- */

@@ -171,6 +171,9 @@ int sandbox_enter(struct sandbox_link *link, struct sp_err *err)
 	if (link->frozen)
 		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY, "sandbox '%s' is paused",
 				   link->id);
+	if (overlays_closed(link))
+		return sp_err_code(err, SP_CODE_CONFLICT, -EBUSY, "sandbox '%s' is being committed",
+				   link->id);
 	return 0;
 }
 
@@ -435,6 +438,7 @@ void exec_on_exited(struct sp_exec *exec, const struct sp_init_exited *exited)
 	else if ((result->signal == SIGKILL || result->exit_code == EXIT_OF_OOM) &&
 		 out_of_memory(exec))
 		result->reason = SP_EXEC_MEMORY;
+	overlays_spoil(exec, exec->over_limit ? SP_EXEC_OUTPUT : result->reason);
 	release_one_shot(exec);
 	begin_drain(exec);
 	exec_progress(exec);

@@ -23,11 +23,13 @@
 #define TURN_NS          (2 * SP_NS_PER_MS) /* after which no further record is looked at */
 
 static const char *const names[] = {
-	[SP_INIT_FILE_STAT] = "stat",       [SP_INIT_FILE_OPEN] = "open",
-	[SP_INIT_FILE_LIST] = "list",       [SP_INIT_FILE_MKDIR] = "mkdir",
-	[SP_INIT_FILE_REMOVE] = "remove",   [SP_INIT_FILE_MOVE] = "move",
-	[SP_INIT_FILE_CHANGE] = "change",   [SP_INIT_FILE_WRITE] = "write",
-	[SP_INIT_FILE_CONNECT] = "connect", [SP_INIT_FILE_DIFF] = "diff",
+	[SP_INIT_FILE_STAT] = "stat",         [SP_INIT_FILE_OPEN] = "open",
+	[SP_INIT_FILE_LIST] = "list",         [SP_INIT_FILE_MKDIR] = "mkdir",
+	[SP_INIT_FILE_REMOVE] = "remove",     [SP_INIT_FILE_MOVE] = "move",
+	[SP_INIT_FILE_CHANGE] = "change",     [SP_INIT_FILE_WRITE] = "write",
+	[SP_INIT_FILE_CONNECT] = "connect",   [SP_INIT_FILE_DIFF] = "diff",
+	[SP_INIT_FILE_WRITE_BACK] = "commit", [SP_INIT_FILE_RENEW] = "renew",
+	[SP_INIT_FILE_RECOVER] = "recover",   [SP_INIT_FILE_USED] = "used",
 };
 
 const char *file_op_name(const struct sp_file_op *op)
@@ -84,6 +86,7 @@ static void on_finish(struct sp_deferred *deferred)
 	const union file_callbacks on = op->on;
 	const struct sp_err failure = op->failure;
 	const struct sp_file_info info = op->info;
+	const struct sp_file_counts counts = op->counts;
 	const struct sp_err *err = failure.status < 0 ? &failure : NULL;
 	enum sp_init_file_kind kind = op->kind;
 	int fd = sp_take_fd(&op->result_fd);
@@ -93,6 +96,7 @@ static void on_finish(struct sp_deferred *deferred)
 	op_close(op);
 	switch (kind) {
 	case SP_INIT_FILE_STAT:
+	case SP_INIT_FILE_USED:
 		on.stat(arg, err ? NULL : &info, err);
 		return;
 	case SP_INIT_FILE_OPEN:
@@ -108,10 +112,15 @@ static void on_finish(struct sp_deferred *deferred)
 	case SP_INIT_FILE_WRITE:
 		on.write.done(arg, err);
 		return;
+	case SP_INIT_FILE_WRITE_BACK:
+		on.written_back(arg, err ? NULL : &counts, err);
+		return;
 	case SP_INIT_FILE_MKDIR:
 	case SP_INIT_FILE_REMOVE:
 	case SP_INIT_FILE_MOVE:
 	case SP_INIT_FILE_CHANGE:
+	case SP_INIT_FILE_RENEW:
+	case SP_INIT_FILE_RECOVER:
 		on.done(arg, err);
 		return;
 	}
@@ -142,6 +151,26 @@ void file_op_fail(struct sp_file_op *op, enum sp_code code, int status, const ch
 static void fail_errno(struct sp_file_op *op, int status)
 {
 	file_op_fail(op, files_code(op->kind, status), status, strerror(-status));
+}
+
+/* Of an overlay: the stage says more than the errno, and the object is below the base. */
+static void fail_result(struct sp_file_op *op, const struct sp_init_file_result *result)
+{
+	enum sp_code code = files_code(op->kind, result->status);
+	const char *why = files_commit_refusal(result->stage, &code);
+
+	if (op->kind != SP_INIT_FILE_WRITE_BACK && op->kind != SP_INIT_FILE_RECOVER) {
+		fail_errno(op, result->status);
+		return;
+	}
+	if (op->state != FILE_OP_WORKING)
+		return;
+	if (!why)
+		why = strerror(-result->status);
+	(void)sp_err_code(&op->failure, code, result->status, "%s: %s%s%.200s%s", file_op_name(op),
+			  why, result->object[0] != '\0' ? ": '" : "", result->object,
+			  result->object[0] != '\0' ? "'" : "");
+	op_over(op);
 }
 
 static void violation(struct sp_file_op *op)
@@ -242,7 +271,8 @@ static void take_result_fd(struct sp_file_op *op, int *fds, size_t fd_count)
 static void on_result(struct sp_file_op *op, const void *record, size_t len, int *fds,
 		      size_t fd_count, bool lost)
 {
-	bool has_info = op->kind == SP_INIT_FILE_STAT || opens_file(op);
+	bool has_info =
+		op->kind == SP_INIT_FILE_STAT || op->kind == SP_INIT_FILE_USED || opens_file(op);
 	bool has_fd = opens_file(op) || op->kind == SP_INIT_FILE_CONNECT;
 	struct sp_init_file_result result;
 
@@ -257,9 +287,16 @@ static void on_result(struct sp_file_op *op, const void *record, size_t len, int
 		return;
 	}
 	if (result.status < 0) {
-		fail_errno(op, result.status);
+		fail_result(op, &result);
 		return;
 	}
+	if (op->kind == SP_INIT_FILE_WRITE_BACK)
+		op->counts = (struct sp_file_counts){
+			.files = result.counts.files,
+			.directories = result.counts.directories,
+			.deleted = result.counts.deleted,
+			.bytes = result.counts.bytes,
+		};
 	if (has_info)
 		(void)files_info_take(&result.info, &op->info);
 	if (has_fd)
@@ -448,6 +485,7 @@ static int find_place(struct sp_service *service, const struct sp_caller *caller
 	if (status == 0 && place->session != 0 && !isolated_is_open(link, place->session))
 		return sp_err_code(err, SP_CODE_NOT_FOUND, -ESRCH, "no such isolated session");
 	record->session = place->session;
+	record->overlay = place->overlay;
 	if (status == 0)
 		status = sandbox_enter(link, err);
 	if (status == 0)

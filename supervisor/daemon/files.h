@@ -51,6 +51,8 @@ struct sp_file_info {
 struct sp_file_place {
 	const char *sandbox; /* id */
 	uint32_t session;    /* isolated session inside it; 0 = the sandbox itself */
+	uint32_t overlay;    /* of the sandbox itself, from 1; 0 = the session's. Of what is about
+			      * overlays only */
 	int64_t uid;         /* -1 = the pool's workload */
 	int64_t gid;
 	/* Of a stat or a listing: told before anything else what /etc/passwd and /etc/group are
@@ -77,11 +79,37 @@ int sp_file_open(struct sp_service *service, const struct sp_caller *caller,
 		 const struct sp_file_place *place, const char *path, sp_file_open_cb *cb,
 		 void *arg, struct sp_file_op **ret_op, struct sp_err *err);
 
-/* What the overlay of a session has changed: a tar.gz, a layer as OCI has it, in a file that is the
- * session's to hold (FILE_FULL). FILE_KIND: it has no overlay. */
+/* What an overlay has changed: a tar.gz, a layer as OCI has it, in a file that is the overlay's to
+ * hold (FILE_FULL). FILE_KIND: the session has none. */
 int sp_file_diff(struct sp_service *service, const struct sp_caller *caller,
 		 const struct sp_file_place *place, sp_file_open_cb *cb, void *arg,
 		 struct sp_file_op **ret_op, struct sp_err *err);
+
+/* What the upper of an overlay holds: info->size, in bytes. */
+int sp_file_used(struct sp_service *service, const struct sp_caller *caller,
+		 const struct sp_file_place *place, sp_file_stat_cb *cb, void *arg,
+		 struct sp_file_op **ret_op, struct sp_err *err);
+
+#define SP_FILE_COMMIT_MAX 100000u /* changes of one commit; TOO_MANY beyond */
+
+struct sp_file_counts {
+	uint64_t files; /* all that are no directories */
+	uint64_t directories;
+	uint64_t deleted;
+	uint64_t bytes;
+};
+
+/*
+ * A commit: what an overlay has changed goes to its base, all of it or nothing. What runs where the
+ * overlay is mounted is killed first; that nothing new comes is up to the caller. Beside the
+ * ordinary errors: CONFLICT (somebody else has changed the base, or nobody can tell), UNSUPPORTED
+ * (the base is on a file system where that does not show). err NULL: counts.
+ */
+typedef void sp_file_write_back_cb(void *arg, const struct sp_file_counts *counts,
+				   const struct sp_err *err);
+int sp_file_write_back(struct sp_service *service, const struct sp_caller *caller,
+		       const struct sp_file_place *place, sp_file_write_back_cb *cb, void *arg,
+		       struct sp_file_op **ret_op, struct sp_err *err);
 
 /* Entries below a directory, in the order of strcmp(3) of their paths with children right after
  * their parent; links are reported and never entered, nor is what the workload may not read or what
@@ -99,6 +127,16 @@ int sp_file_list(struct sp_service *service, const struct sp_caller *caller,
 		 struct sp_err *err);
 
 typedef void sp_file_done_cb(void *arg, const struct sp_err *err); /* NULL: done */
+
+/* After a commit: the overlay goes on with an empty upper, on the base as it is now. */
+int sp_file_renew(struct sp_service *service, const struct sp_caller *caller,
+		  const struct sp_file_place *place, sp_file_done_cb *cb, void *arg,
+		  struct sp_file_op **ret_op, struct sp_err *err);
+/* A commit that was cut off is completed, or forgotten: in the base of place's overlay, where
+ * nothing may have begun, or, if path is not NULL, in that directory. */
+int sp_file_recover(struct sp_service *service, const struct sp_caller *caller,
+		    const struct sp_file_place *place, const char *path, sp_file_done_cb *cb,
+		    void *arg, struct sp_file_op **ret_op, struct sp_err *err);
 
 #define SP_FILE_KEEP UINT32_MAX /* of a mode, uid or gid: leave it as it is */
 

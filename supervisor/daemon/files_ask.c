@@ -58,20 +58,60 @@ int sp_file_open(struct sp_service *service, const struct sp_caller *caller,
 	return 0;
 }
 
+/* It is one of the two. */
+static int check_overlay(const struct sp_file_place *place, struct sp_err *err)
+{
+	if ((place->session == 0) != (place->overlay == 0))
+		return 0;
+	return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+			   "this is of an isolated session, or of one of the sandbox's overlays");
+}
+
 int sp_file_diff(struct sp_service *service, const struct sp_caller *caller,
 		 const struct sp_file_place *place, sp_file_open_cb *cb, void *arg,
 		 struct sp_file_op **ret_op, struct sp_err *err)
 {
 	struct file_wish wish = wish_for(SP_INIT_FILE_DIFF, "/");
-	int status;
+	int status = check_overlay(place, err);
 
-	if (place->session == 0)
-		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				   "only an isolated session has a diff");
-	status = file_op_begin(service, caller, place, &wish, ret_op, err);
+	if (status == 0)
+		status = file_op_begin(service, caller, place, &wish, ret_op, err);
 	if (status < 0)
 		return status;
 	(*ret_op)->on.open = cb;
+	(*ret_op)->arg = arg;
+	return 0;
+}
+
+int sp_file_used(struct sp_service *service, const struct sp_caller *caller,
+		 const struct sp_file_place *place, sp_file_stat_cb *cb, void *arg,
+		 struct sp_file_op **ret_op, struct sp_err *err)
+{
+	struct file_wish wish = wish_for(SP_INIT_FILE_USED, "/");
+	int status = check_overlay(place, err);
+
+	if (status == 0)
+		status = file_op_begin(service, caller, place, &wish, ret_op, err);
+	if (status < 0)
+		return status;
+	(*ret_op)->on.stat = cb;
+	(*ret_op)->arg = arg;
+	return 0;
+}
+
+int sp_file_write_back(struct sp_service *service, const struct sp_caller *caller,
+		       const struct sp_file_place *place, sp_file_write_back_cb *cb, void *arg,
+		       struct sp_file_op **ret_op, struct sp_err *err)
+{
+	struct file_wish wish = wish_for(SP_INIT_FILE_WRITE_BACK, "/");
+	int status = check_overlay(place, err);
+
+	wish.record.limit = SP_FILE_COMMIT_MAX;
+	if (status == 0)
+		status = file_op_begin(service, caller, place, &wish, ret_op, err);
+	if (status < 0)
+		return status;
+	(*ret_op)->on.written_back = cb;
 	(*ret_op)->arg = arg;
 	return 0;
 }
@@ -107,6 +147,28 @@ static int begin_done(struct sp_service *service, const struct sp_caller *caller
 	(*ret_op)->on.done = cb;
 	(*ret_op)->arg = arg;
 	return 0;
+}
+
+int sp_file_renew(struct sp_service *service, const struct sp_caller *caller,
+		  const struct sp_file_place *place, sp_file_done_cb *cb, void *arg,
+		  struct sp_file_op **ret_op, struct sp_err *err)
+{
+	struct file_wish wish = wish_for(SP_INIT_FILE_RENEW, "/");
+	int status = check_overlay(place, err);
+
+	return status < 0 ? status
+			  : begin_done(service, caller, place, &wish, cb, arg, ret_op, err);
+}
+
+int sp_file_recover(struct sp_service *service, const struct sp_caller *caller,
+		    const struct sp_file_place *place, const char *path, sp_file_done_cb *cb,
+		    void *arg, struct sp_file_op **ret_op, struct sp_err *err)
+{
+	struct file_wish wish = wish_for(SP_INIT_FILE_RECOVER, path ? path : "/");
+	int status = path ? 0 : check_overlay(place, err);
+
+	return status < 0 ? status
+			  : begin_done(service, caller, place, &wish, cb, arg, ret_op, err);
 }
 
 int sp_file_mkdir(struct sp_service *service, const struct sp_caller *caller,

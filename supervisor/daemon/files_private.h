@@ -22,6 +22,7 @@ union file_callbacks {
 	sp_file_stat_cb *stat;
 	sp_file_open_cb *open;
 	sp_file_done_cb *done;
+	sp_file_write_back_cb *written_back;
 	sp_port_connect_cb *connect;
 	struct sp_file_list_events list;
 	struct sp_file_write_events write;
@@ -46,6 +47,7 @@ struct sp_file_op {
 	/* the outcome */
 	struct sp_err failure; /* status 0: it went well */
 	struct sp_file_info info;
+	struct sp_file_counts counts;
 	int result_fd;
 
 	union file_callbacks on;

@@ -117,7 +117,8 @@ int files_result_check(const void *record, size_t len, bool info)
 		return -EBADMSG;
 	memcpy(&result, record, sizeof(result));
 	if (result.header.type != SP_INIT_FILE_RESULT || result.status > 0 ||
-	    result.status < -ERRNO_MAX || !memchr(result.stage, '\0', sizeof(result.stage)))
+	    result.status < -ERRNO_MAX || !memchr(result.stage, '\0', sizeof(result.stage)) ||
+	    !memchr(result.object, '\0', sizeof(result.object)))
 		return -EBADMSG;
 	return info && result.status == 0 ? files_info_take(&result.info, &taken) : 0;
 }
@@ -242,4 +243,42 @@ enum sp_code files_code(enum sp_init_file_kind kind, int status)
 	default:
 		return SP_CODE_UNAVAILABLE;
 	}
+}
+
+const char *files_commit_refusal(const char *stage, enum sp_code *ret_code)
+{
+	static const struct {
+		const char *stage;
+		enum sp_code code;
+		const char *why;
+	} refusals[] = {
+		{SP_INIT_COMMIT_BASE, SP_CODE_CONFLICT,
+		 "somebody else has changed the base since the overlay was made"},
+		{SP_INIT_COMMIT_CLOCK, SP_CODE_CONFLICT,
+		 "the clock was set back since the overlay was made, so nobody can tell whether "
+		 "the "
+		 "base was changed"},
+		{SP_INIT_COMMIT_FILESYSTEM, SP_CODE_UNSUPPORTED,
+		 "the base is on a network or FUSE file system: what others change there would not "
+		 "be noticed"},
+		{SP_INIT_COMMIT_LIMIT, SP_CODE_TOO_MANY, "there is too much for one commit"},
+		{SP_INIT_COMMIT_BUSY, SP_CODE_CONFLICT, "what runs there does not end"},
+		{SP_INIT_COMMIT_RESERVED, SP_CODE_CONFLICT, "a name that commits use themselves"},
+		{SP_INIT_COMMIT_OWNER, SP_CODE_FILE_DENIED,
+		 "the workload may not do this in the base"},
+		{SP_INIT_COMMIT_KIND, SP_CODE_FILE_KIND, "a device"},
+		{SP_INIT_COMMIT_JOURNAL, SP_CODE_CONFLICT,
+		 "what is left in the base is no commit of ours; remove it"},
+		{SP_INIT_COMMIT_APPLY, SP_CODE_UNAVAILABLE,
+		 "it is decided and could not be finished; that is done when the base is bound "
+		 "again"},
+	};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(refusals); i++) {
+		if (strcmp(stage, refusals[i].stage) != 0)
+			continue;
+		*ret_code = refusals[i].code;
+		return refusals[i].why;
+	}
+	return NULL;
 }

@@ -43,5 +43,7 @@ int files_socket_check(int fd, uint16_t port);
 
 /* What a client is told of an errno from inside. */
 enum sp_code files_code(enum sp_init_file_kind kind, int status);
+/* What a commit failed at, in words; NULL: the errno says it. */
+const char *files_commit_refusal(const char *stage, enum sp_code *ret_code);
 
 #endif

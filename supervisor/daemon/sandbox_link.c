@@ -83,6 +83,7 @@ static void end_execs(struct sandbox_link *link)
 		exec_sandbox_lost(exec, reason);
 	files_sandbox_lost(link);
 	isolated_sandbox_lost(link);
+	overlays_sandbox_lost(link);
 }
 
 static void tell_policy_died(struct sandbox_link *link)
@@ -456,6 +457,7 @@ void sandbox_free_when_done(struct sandbox_link *link)
 	sp_deferred_cancel(&link->gone);
 	sp_deferred_cancel(&link->release);
 	sp_deferred_cancel(&link->tidy);
+	overlays_free(link);
 	sp_list_remove(&link->link);
 	free(link);
 	stop_progress(service);

@@ -31,12 +31,15 @@ struct sp_caller {
 
 /* ---- pools and sandboxes ---- */
 
-enum sp_bind_mode { SP_BIND_RW, SP_BIND_RO }; /* overlay comes beside them */
+/* OVERLAY: the source is not touched; what is written is the sandbox's until it is committed. */
+enum sp_bind_mode { SP_BIND_RW, SP_BIND_RO, SP_BIND_OVERLAY };
 
 struct sp_bind_request {
 	const char *source; /* absolute host path; must lie below one of the pool's allowed_binds */
 	const char *target; /* absolute path inside; NULL = same as source */
 	enum sp_bind_mode mode;
+	uint64_t size; /* OVERLAY: bytes that may be written; 0 = the pool's limits.tmp, never above
+			* it */
 };
 
 struct sp_service_acquire {

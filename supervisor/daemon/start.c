@@ -253,6 +253,7 @@ static struct sp_service *service_alloc(uv_loop_t *loop, const struct sp_daemon_
 	sp_list_init(&service->execs);
 	sp_list_init(&service->ops);
 	sp_list_init(&service->files);
+	sp_list_init(&service->commits);
 	service->config_path =
 		strdup(options->config_path ? options->config_path : SP_DEFAULT_CONFIG);
 	if (!service->config_path) {

@@ -140,6 +140,7 @@ static void drop_all(struct sp_service *service)
 	while ((exec = SP_LIST_FIRST(&service->execs, struct sp_exec, service_link)))
 		exec_free(exec);
 	files_drop_all(service);
+	overlays_drop_all(service);
 }
 
 void sp_daemon_close(struct sp_service *service, void (*on_closed)(void *arg), void *arg)

@@ -90,57 +90,50 @@ static void answer(const struct file_job *job, int status, const struct sp_init_
 		.status = status,
 	};
 
-	if (status < 0)
+	if (status < 0) {
 		(void)snprintf(result.stage, sizeof(result.stage), "%s", job->stage);
-	else
+		memcpy(result.object, job->object, sizeof(result.object));
+	} else {
 		result.info = *info;
+		result.counts = job->counts;
+	}
 	file_send(&result, sizeof(result), fd);
 }
 
 /* ---- confinement ---- */
 
-/* In the session's mount namespace, with init's rights: nobody else comes there. */
-static int open_archive(void)
+static bool is_of_overlay(uint32_t kind)
 {
-	SP_AUTO_CLOSE int upper_fd =
-		open(INIT_PRIVATE_PATH "/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	SP_AUTO_CLOSE int archive_fd = (int)RAW4(SYS_openat, AT_FDCWD, INIT_PRIVATE_PATH,
-						 O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-	SP_AUTO_CLOSE int read_fd = -1;
-	char path[TEMPORARY_SPACE];
-
-	if (upper_fd < 0)
-		return -EOPNOTSUPP; /* there is no overlay */
-	if (archive_fd < 0)
-		return archive_fd;
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", archive_fd);
-	read_fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (read_fd < 0)
-		return -errno;
-	/* Theirs are higher ones. */
-	if (dup3(upper_fd, INIT_FILE_UPPER, O_CLOEXEC) < 0 ||
-	    dup3(archive_fd, INIT_FILE_ARCHIVE, O_CLOEXEC) < 0 ||
-	    dup3(read_fd, INIT_FILE_ARCHIVE_READ, O_CLOEXEC) < 0)
-		return -errno;
-	return 0;
+	return kind == SP_INIT_FILE_DIFF || kind == SP_INIT_FILE_WRITE_BACK ||
+	       kind == SP_INIT_FILE_RENEW || kind == SP_INIT_FILE_RECOVER ||
+	       kind == SP_INIT_FILE_USED;
 }
 
-static int own_descriptors(const struct sp_init_file *request, int channel_fd)
+/* Nobody may be at work where a commit is. There is no such place on the host. */
+static int own_overlay(const struct init *init, struct file_job *job)
 {
-	bool diff = request->kind == SP_INIT_FILE_DIFF;
-	unsigned int first = channel_fd >= 0 ? 1 : 0;
-	int status;
+	uint32_t kind = job->request->kind;
+
+	if (kind != SP_INIT_FILE_WRITE_BACK && kind != SP_INIT_FILE_RENEW)
+		return 0;
+	job->stage = "supported";
+	if (init->direct || init->pid != 1 || init->boot->rootless == 1)
+		return -EOPNOTSUPP;
+	return file_overlay_end(job);
+}
+
+static int own_descriptors(struct file_job *job, int channel_fd)
+{
+	int first = channel_fd >= 0 ? INIT_FILE_CHANNEL + 1 : INIT_FILE_CHANNEL;
 
 	/* A sweep has no channel; what else is at 0 is init's boot record. */
 	if (channel_fd >= 0 && dup3(channel_fd, INIT_FILE_CHANNEL, O_CLOEXEC) < 0)
 		return -errno;
-	if (diff) {
-		status = open_archive();
-		if (status < 0)
-			return status;
-		first = INIT_FILE_ARCHIVE_READ + 1;
-	}
-	return close_range(first, ~0u, 0) == 0 ? 0 : -errno;
+	if (is_of_overlay(job->request->kind) && job->request->kind != SP_INIT_FILE_RENEW)
+		first = file_overlay_open(job);
+	if (first < 0)
+		return first;
+	return close_range((unsigned int)first, ~0u, 0) == 0 ? 0 : -errno;
 }
 
 static int own_limits(const struct init *init)
@@ -212,7 +205,7 @@ static int own_credentials(const struct init *init, const struct sp_init_file *r
 
 	int status = 0;
 
-	if (request->kind == SP_INIT_FILE_DIFF)
+	if (request->kind == SP_INIT_FILE_DIFF || request->kind == SP_INIT_FILE_WRITE_BACK)
 		reserve = CAP_BIT(CAP_DAC_OVERRIDE);
 	if (!init->direct && init->boot->rootless == 0)
 		status = change_ids(request, reserve);
@@ -236,8 +229,9 @@ int file_privilege(bool wanted)
 	return status < 0 ? status : sp_sys_capset(wanted ? permitted : 0, permitted, 0);
 }
 
-static int confine(struct init *init, const struct sp_init_file *request, int channel_fd)
+static int confine(struct init *init, struct file_job *job, int channel_fd)
 {
+	const struct sp_init_file *request = job->request;
 	int status = 0;
 
 	/* Needs init's own proc, which goes with the descriptors. */
@@ -248,11 +242,16 @@ static int confine(struct init *init, const struct sp_init_file *request, int ch
 		status = (int)RAW2(SYS_setns, init_session_pidfd(request->session),
 				   INIT_SESSION_NAMESPACES);
 	if (status >= 0)
-		status = own_descriptors(request, channel_fd);
+		status = own_overlay(init, job);
+	if (status >= 0)
+		status = own_descriptors(job, channel_fd);
 	if (status == 0)
 		status = own_limits(init);
-	if (status == 0)
-		status = own_credentials(init, request);
+	/* This one mounts, and looks at nothing of anybody's. */
+	if (status < 0 || request->kind == SP_INIT_FILE_RENEW)
+		return status;
+	job->stage = "confinement";
+	status = own_credentials(init, request);
 	return status < 0 ? status : file_filter_load();
 }
 
@@ -281,14 +280,25 @@ static int serve(struct file_job *job, struct sp_init_file_info *info, int *ret_
 		return file_connect(job, ret_fd);
 	case SP_INIT_FILE_DIFF:
 		return file_diff(job, info, ret_fd);
+	case SP_INIT_FILE_WRITE_BACK:
+		return file_write_back(job);
+	case SP_INIT_FILE_RENEW:
+		return file_renew(job);
+	case SP_INIT_FILE_RECOVER:
+		return file_recover(job);
+	case SP_INIT_FILE_USED:
+		return file_used(info);
 	}
 	return -ENOSYS;
 }
 
-/* A listing has told something, and an upload taken something: that one sees to it itself. */
+/* A listing has told something, and an upload taken something: that one sees to it itself, as do
+ * those of overlays. */
 static bool can_be_repeated(const struct file_job *job)
 {
-	return job->request->kind != SP_INIT_FILE_LIST && job->request->kind != SP_INIT_FILE_WRITE;
+	uint32_t kind = job->request->kind;
+
+	return kind != SP_INIT_FILE_LIST && kind != SP_INIT_FILE_WRITE && !is_of_overlay(kind);
 }
 
 static int serve_owner(struct file_job *job, struct sp_init_file_info *info, int *ret_fd)
@@ -334,7 +344,7 @@ void init_file_helper(struct init *init, const struct sp_init_file *request, int
 		.told_ms = sp_clock_boot_ms(),
 	};
 	struct sp_init_file_info info = {0};
-	int status = confine(init, request, channel_fd);
+	int status = confine(init, &job, channel_fd);
 	int fd = -1;
 
 	(void)snprintf(temporary, sizeof(temporary), ".sandpool-upload-%lu", serial);

@@ -7,6 +7,7 @@
 #define SP_INIT_FILE_HELPER_H
 
 #include "supervisor/init/init.h"
+#include "supervisor/init/overlay.h"
 
 #include <limits.h>
 
@@ -15,7 +16,10 @@
 
 #define INIT_FILE_UPPER        1 /* … the upper directory, */
 #define INIT_FILE_ARCHIVE      2 /* a nameless file for writing, */
-#define INIT_FILE_ARCHIVE_READ 3 /* and for reading */
+#define INIT_FILE_ARCHIVE_READ 3 /* and for reading; and for a commit … */
+
+#define INIT_FILE_BASE   2 /* … the base beside the upper, */
+#define INIT_FILE_FROZEN 3 /* and what is known of when that was frozen */
 
 #define CALL_FCHMODAT2 452 /* newer than the headers; the same everywhere */
 
@@ -29,6 +33,11 @@ struct file_job {
 	int temporary_fd;      /* the directory where it is; -1: there is none */
 	uint32_t made;         /* the first component of the path that was missing and made */
 	int64_t told_ms;
+
+	/* of overlays */
+	struct init_freeze freeze;
+	struct sp_init_file_counts counts;
+	char object[SP_INIT_FILE_OBJECT]; /* of what is wrong */
 };
 
 /* getdents64(2); the name follows at once. */
@@ -121,6 +130,17 @@ int file_change(struct file_job *job);
 int file_write(struct file_job *job);
 int file_connect(struct file_job *job, int *ret_fd);
 int file_diff(struct file_job *job, struct sp_init_file_info *ret, int *ret_fd);
+int file_used(struct sp_init_file_info *ret);
+int file_write_back(struct file_job *job);
+int file_recover(struct file_job *job);
+
+/* ---- file_overlay.c: with init's own rights ---- */
+
+/* The descriptors that a job of an overlay starts with: their number. */
+int file_overlay_open(struct file_job *job);
+/* All that runs where it is mounted is dead and reaped. */
+int file_overlay_end(struct file_job *job);
+int file_renew(struct file_job *job);
 /* A tree, or whatever else; links not followed. */
 int file_remove_tree(struct file_job *job, const struct file_name *name);
 /* Across mounts: what rename(2) cannot. */

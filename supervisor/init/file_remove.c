@@ -191,6 +191,20 @@ static int remove_below(struct file_job *job, int *dir_fd)
 	}
 }
 
+/* Kept for the next tree. */
+static bool reserve_way(void)
+{
+	void *memory = state.way;
+
+	if (!memory)
+		memory = mmap(NULL, DEPTH_MAX * sizeof(*state.way), PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory == MAP_FAILED)
+		return false;
+	state.way = memory;
+	return true;
+}
+
 int file_remove_tree(struct file_job *job, const struct file_name *name)
 {
 	SP_AUTO_CLOSE int fd = -1;
@@ -203,9 +217,7 @@ int file_remove_tree(struct file_job *job, const struct file_name *name)
 	status = remove_once(name->dir_fd, name->name);
 	if (status != -ENOTEMPTY && status != -EEXIST)
 		return status;
-	state.way = mmap(NULL, DEPTH_MAX * sizeof(*state.way), PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (state.way == MAP_FAILED)
+	if (!reserve_way())
 		return -ENOMEM;
 	fd = open_directory(name->dir_fd, name->name);
 	if (fd < 0)

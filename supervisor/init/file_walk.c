@@ -40,6 +40,7 @@ static struct {
 	uint32_t *names; /* where each begins in text */
 	uint32_t names_used;
 	uint32_t seen;
+	uint32_t room; /* names that there is memory for */
 	struct level levels[LEVELS_MAX];
 	uint32_t deep; /* levels in use */
 	_Alignas(uint64_t) char dirents[FILE_DIRENTS];
@@ -51,6 +52,17 @@ static void *reserve(size_t size)
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Kept for the next walk. */
+static bool reserve_names(uint32_t limit)
+{
+	if (state.room > limit)
+		return true;
+	state.text = reserve(((size_t)limit + 1) * (NAME_MAX + 1));
+	state.names = reserve(((size_t)limit + 1) * sizeof(*state.names));
+	state.room = limit + 1;
+	return state.text && state.names;
 }
 
 static const char *name_at(uint32_t i)
@@ -269,8 +281,8 @@ static int step(struct file_walk *walk, int *dir_fd, struct level *level)
 	if (status < 0)
 		return passed_over(status) && !walk->whole ? 0 : status;
 	status = walk->entry(walk, *dir_fd, name, &info);
-	if (status < 0 || info.type != SP_INIT_FILE_DIR || state.deep >= walk->depth)
-		return status;
+	if (status != 0 || info.type != SP_INIT_FILE_DIR || state.deep >= walk->depth)
+		return SP_MIN(status, 0);
 	return descend(walk, dir_fd, name);
 }
 
@@ -279,10 +291,13 @@ int file_walk(struct file_walk *walk, int dir_fd)
 	SP_AUTO_CLOSE int fd = dir_fd;
 	int status;
 
-	state.text = reserve(((size_t)walk->limit + 1) * (NAME_MAX + 1));
-	state.names = reserve(((size_t)walk->limit + 1) * sizeof(*state.names));
-	if (!state.text || !state.names)
+	if (!reserve_names(walk->limit))
 		return -ENOMEM;
+	state.seen = 0;
+	state.deep = 0;
+	state.names_used = 0;
+	state.text_used = 0;
+	walk->path_length = 0;
 	walk->job->stage = "walk";
 	status = enter(walk, fd);
 	while (status == 0 && state.deep > 0) {

@@ -16,7 +16,8 @@ struct file_walk {
 	uint32_t limit;    /* entries; -E2BIG beyond */
 	size_t path_limit; /* longest path, without NUL; -E2BIG beyond */
 	bool whole;        /* nothing may be left out (-EACCES), no other mount (-EXDEV) */
-	/* Each returns 0 or what ends the walk. `path` is relative to the top. */
+	/* Each returns 0 or what ends the walk; `entry` also 1: it is not entered. `path` is
+	 * relative to the top. */
 	int (*entry)(struct file_walk *walk, int dir_fd, const char *name,
 		     const struct sp_init_file_info *info);
 	/* May be NULL: a directory below the top was opened; one has been walked through. */
@@ -28,7 +29,7 @@ struct file_walk {
 	size_t path_length;
 };
 
-/* dir_fd: open for reading; taken. One walk a process. */
+/* dir_fd: open for reading; taken. One walk at a time. */
 int file_walk(struct file_walk *walk, int dir_fd);
 
 #endif

@@ -4,6 +4,10 @@
  * init, which has a detached writable clone of it) or on a writable place. Nothing is ever made on
  * a bind from the host, be it read-only or a workspace: that would leave a trace there.
  *
+ * An overlay is made here, in the sandbox's own mount namespace: what came is attached where only
+ * init comes, and the target gets the overlay (overlay.h). It covers none of the pool's mounts, so
+ * that it can be taken off again.
+ *
  * The path is walked by descriptors; workloads may be running and rename things meanwhile, which
  * can only make the walk fail or end at another place of their own.
  */
@@ -11,21 +15,31 @@
 
 #include "pool/base/fd.h"
 #include "supervisor/init/boot_check.h"
+#include "supervisor/init/overlay.h"
 #include "supervisor/sandbox/mount_attach.h"
 #include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#define NUMBER_SPACE 32
+
+/* The last overlay's, until something is about to run in it. */
+static struct init_freeze unsettled;
+
 struct late_mount {
 	const struct init *init;
+	const struct sp_init_mount *request;
 	const char *target;
 	const char *stage;
+	bool is_overlay;
 	bool is_file;
 };
 
@@ -49,6 +63,22 @@ static bool forbidden(const struct init *init, const char *target)
 		if ((mount->kind == SP_MOUNT_PROC || mount->kind == SP_MOUNT_DEV ||
 		     mount->kind == SP_MOUNT_TREE) &&
 		    is_below(target, mount->target))
+			return true;
+	}
+	return false;
+}
+
+/* Is one of the pool's mounts below the target? */
+static bool covers_mount(const struct late_mount *mount)
+{
+	const struct init *init = mount->init;
+
+	for (uint32_t i = 0; i < init->pool->mount_count; i++) {
+		const struct sp_table_mount *at = &init->pool->mounts[i];
+
+		if (!init->boot->absent[i] && at->kind != SP_MOUNT_DIR &&
+		    at->kind != SP_MOUNT_SYMLINK && strcmp(at->target, mount->target) != 0 &&
+		    is_below(at->target, mount->target))
 			return true;
 	}
 	return false;
@@ -145,6 +175,75 @@ static int check_target(const struct late_mount *mount, int target_fd)
 	return type == S_IFDIR ? 0 : -ENOTDIR;
 }
 
+/* ---- overlays ---- */
+
+/* The private directory of overlay N: a tmpfs of its own, of the size that was asked for. */
+static int attach_private(const struct late_mount *mount, const char *path)
+{
+	const struct init *init = mount->init;
+	char size[NUMBER_SPACE];
+	char inodes[NUMBER_SPACE];
+	const struct sp_mount_option options[] = {
+		{"size", size}, {"nr_inodes", inodes}, {"mode", "0700"}};
+	SP_AUTO_CLOSE int skeleton_fd = sp_mount_point(init->skeleton_fd, path, false);
+	SP_AUTO_CLOSE int target_fd = skeleton_fd < 0 ? -1 : sp_mount_resolve(init->root_fd, path);
+	SP_AUTO_CLOSE int tmpfs_fd = -1;
+	struct statx info;
+	int status;
+
+	if (skeleton_fd < 0 || target_fd < 0)
+		return skeleton_fd < 0 ? skeleton_fd : target_fd;
+	if (statx(target_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &info) != 0)
+		return -errno;
+	if (info.stx_mnt_id != init->root_mount_id)
+		return -EEXIST; /* there is one of that number */
+	(void)snprintf(size, sizeof(size), "%" PRIu64, mount->request->size);
+	(void)snprintf(inodes, sizeof(inodes), "%" PRIu64, init->pool->tmp_inodes);
+	tmpfs_fd = sp_mount_new("tmpfs", options, SP_ARRAY_SIZE(options),
+				MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+	if (tmpfs_fd < 0)
+		return tmpfs_fd;
+	status = sp_mount_attach(tmpfs_fd, target_fd);
+	return status < 0 ? status : sp_take_fd(&tmpfs_fd);
+}
+
+/* The base becomes the overlay's, the overlay takes its place. */
+static int attach_overlay(struct late_mount *mount, int base_fd, int target_fd)
+{
+	char path[INIT_OVERLAY_PATH_MAX];
+	SP_AUTO_CLOSE int private_fd = -1;
+	SP_AUTO_CLOSE int overlay_fd = -1;
+	int status;
+
+	mount->stage = "overlay";
+	if (mount->is_file)
+		return -ENOTDIR;
+	init_overlay_path(mount->request->header.exec, path);
+	private_fd = attach_private(mount, path);
+	if (private_fd < 0)
+		return private_fd;
+	overlay_fd = init_overlay_make(private_fd, path, base_fd);
+	if (overlay_fd < 0)
+		return overlay_fd;
+	mount->stage = "mount";
+	status = sp_mount_attach(overlay_fd, target_fd);
+	if (status == 0)
+		status = init_overlay_freeze_note(private_fd, mount->target, &unsettled);
+	return status;
+}
+
+/* There is no place for its layers that the workload could not enter. */
+static int check_overlay(struct late_mount *mount)
+{
+	mount->stage = "supported";
+	if (mount->init->boot->rootless == 1)
+		return -EOPNOTSUPP;
+	mount->stage = "covers";
+	return covers_mount(mount) ? -EBUSY : 0;
+}
+
+/* ---- all of them ---- */
+
 static int attach(struct late_mount *mount, int mount_fd)
 {
 	SP_AUTO_CLOSE int target_fd = -1;
@@ -157,7 +256,9 @@ static int attach(struct late_mount *mount, int mount_fd)
 		return -EPERM;
 	if (!init_path_normal(mount->target))
 		return -EINVAL;
-	status = confine_mount(mount, mount_fd);
+	status = mount->is_overlay ? check_overlay(mount) : 0;
+	if (status == 0)
+		status = confine_mount(mount, mount_fd);
 	if (status < 0)
 		return status;
 	mount->stage = "target";
@@ -168,17 +269,32 @@ static int attach(struct late_mount *mount, int mount_fd)
 	status = check_target(mount, target_fd);
 	if (status < 0)
 		return status;
+	if (mount->is_overlay)
+		return attach_overlay(mount, mount_fd, target_fd);
 	mount->stage = "mount";
 	return sp_mount_attach(mount_fd, target_fd);
 }
 
-int init_late_mount(const struct init *init, const char *target, int mount_fd,
+int init_late_mount(const struct init *init, const struct sp_init_mount *request, int mount_fd,
 		    const char **ret_stage)
 {
-	struct late_mount mount = {.init = init, .target = target};
+	struct late_mount mount = {
+		.init = init,
+		.request = request,
+		.target = (const char *)(request + 1),
+		.is_overlay = (request->flags & SP_INIT_MOUNT_F_OVERLAY) != 0,
+	};
 	int status = attach(&mount, mount_fd);
 
 	if (status < 0)
 		*ret_stage = mount.stage;
 	return status;
+}
+
+void init_late_mount_settle(void)
+{
+	if (unsettled.real_ns == 0)
+		return;
+	init_overlay_freeze_wait(&unsettled);
+	unsettled.real_ns = 0;
 }

@@ -6,10 +6,14 @@
 #define SP_INIT_LATE_MOUNT_H
 
 #include "supervisor/init/init.h"
+#include "supervisor/init/protocol.h"
 
-/* target: as it came, NUL-terminated. mount_fd is borrowed. 0, or a negative errno with the stage
- * of MOUNTED in *ret_stage. */
-int init_late_mount(const struct init *init, const char *target, int mount_fd,
+/* request: checked, with its target behind it. mount_fd is borrowed. 0, or a negative errno with
+ * the stage of MOUNTED in *ret_stage. */
+int init_late_mount(const struct init *init, const struct sp_init_mount *request, int mount_fd,
 		    const char **ret_stage);
+/* Before anything that can see the mounts: an overlay's base is frozen from the next tick of the
+ * clock on. Nearly always that has come long before; else this waits for it, up to 10 ms. */
+void init_late_mount_settle(void);
 
 #endif

@@ -94,10 +94,16 @@ struct sp_init_signal {
 	uint32_t reserved;
 };
 
+/* What comes with it is the base of an overlay that is attached: header.exec is its number, which
+ * no other one has. */
+#define SP_INIT_MOUNT_F_OVERLAY 0x01u
+#define SP_INIT_OVERLAYS_MAX    8u /* of one sandbox, numbered from 1 */
+
 struct sp_init_mount {
 	struct sp_init_header header;
-	uint32_t flags;         /* 0 */
+	uint32_t flags;
 	uint32_t target_length; /* without NUL; absolute path follows, NUL-terminated */
+	uint64_t size;          /* OVERLAY: bytes that may be written; else 0 */
 };
 
 struct sp_init_deadline {
@@ -199,7 +205,15 @@ enum sp_init_file_kind {
 	SP_INIT_FILE_CHANGE,
 	SP_INIT_FILE_WRITE,   /* takes DATA, then COMMIT */
 	SP_INIT_FILE_CONNECT, /* no path; RESULT has a descriptor: a connected stream socket */
-	SP_INIT_FILE_DIFF, /* of a session with an overlay; the path is of no interest; as OPEN */
+	SP_INIT_FILE_DIFF,    /* of an overlay; the path is of no interest; as OPEN */
+
+	/* Of an overlay as well. Everything that runs where it is mounted is killed first. */
+	SP_INIT_FILE_WRITE_BACK, /* commit: its changes go to its base; RESULT has counts, object */
+	SP_INIT_FILE_RENEW,      /* … after it: an empty upper, on the base as it is now */
+	/* A commit that was cut off is completed, or forgotten: in the base of an overlay (which
+	 * must not be in use), or, if none is named, in the directory that the path names. */
+	SP_INIT_FILE_RECOVER,
+	SP_INIT_FILE_USED, /* of an overlay: RESULT's size is what its upper holds */
 };
 
 #define SP_INIT_FILE_F_RECURSIVE 0x01u /* REMOVE: a directory with all that is in it */
@@ -216,9 +230,11 @@ struct sp_init_file {
 	uint32_t owner;
 	uint32_t group;
 	uint32_t depth;       /* LIST: levels below the path, else 0 */
-	uint32_t limit;       /* LIST: entries, E2BIG beyond; else 0 */
+	uint32_t limit;       /* LIST, WRITE_BACK: entries, E2BIG beyond; else 0 */
 	uint32_t port;        /* CONNECT, else 0 */
 	uint32_t session;     /* in which it is done; 0 = the sandbox itself */
+	uint32_t overlay;     /* DIFF and what follows it: which of the sandbox's own, from 1;
+			       * 0: the session's; else 0 */
 	uint32_t path_length; /* without NUL; absolute, NUL-terminated, right behind this */
 	uint32_t to_length;   /* MOVE: the same, behind it; else 0 and nothing */
 };
@@ -273,13 +289,41 @@ struct sp_init_file_accounts {
 	struct sp_init_file_info groups;
 };
 
+struct sp_init_file_counts {
+	uint64_t files; /* all that are no directories */
+	uint64_t directories;
+	uint64_t deleted;
+	uint64_t bytes;
+};
+
+#define SP_INIT_FILE_OBJECT 256u
+
 struct sp_init_file_result {
 	struct sp_init_file_record_header header;
 	int32_t status; /* 0 or negative errno */
 	uint32_t reserved;
 	char stage[32];
-	struct sp_init_file_info info; /* STAT, OPEN */
+	struct sp_init_file_info info;     /* STAT, OPEN, USED */
+	struct sp_init_file_counts counts; /* WRITE_BACK */
+	/* WRITE_BACK, RECOVER: the entry that it failed at, below the base; cut off, NUL-terminated
+	 */
+	char object[SP_INIT_FILE_OBJECT];
 };
+
+/*
+ * Of a WRITE_BACK that failed. Every one leaves the base as it was, but for APPLY: that has been
+ * decided, and the next RECOVER completes it.
+ */
+#define SP_INIT_COMMIT_BASE       "base"       /* ESTALE: somebody else has changed it */
+#define SP_INIT_COMMIT_CLOCK      "clock"      /* ESTALE: was set back, so nobody can tell */
+#define SP_INIT_COMMIT_FILESYSTEM "filesystem" /* EOPNOTSUPP: a base that cannot be compared */
+#define SP_INIT_COMMIT_LIMIT      "limit"      /* E2BIG */
+#define SP_INIT_COMMIT_BUSY       "busy"       /* EBUSY: what runs there does not end */
+#define SP_INIT_COMMIT_RESERVED   "reserved"   /* EEXIST: the upper has a name that is ours */
+#define SP_INIT_COMMIT_OWNER      "owner"      /* EPERM: the workload may not do this in the base */
+#define SP_INIT_COMMIT_KIND       "kind"       /* EINVAL: a device */
+#define SP_INIT_COMMIT_JOURNAL    "journal"    /* EBADMSG: what is left in the base is none */
+#define SP_INIT_COMMIT_APPLY      "apply"      /* any */
 
 /* File systems whose files are no data: reading one may block, never end, or tell of the kernel.
  * Neither side serves them. */

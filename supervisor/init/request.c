@@ -55,7 +55,15 @@ static bool mount_valid(const struct sp_init_mount *mount, size_t len, size_t fd
 {
 	const char *target = (const char *)(mount + 1);
 
-	if (len <= sizeof(*mount) || fd_count != 1 || mount->flags != 0)
+	bool overlay;
+
+	if (len <= sizeof(*mount) || fd_count != 1 ||
+	    (mount->flags & ~SP_INIT_MOUNT_F_OVERLAY) != 0)
+		return false;
+	overlay = (mount->flags & SP_INIT_MOUNT_F_OVERLAY) != 0;
+	if (overlay ? mount->size == 0 || mount->header.exec == 0 ||
+			      mount->header.exec > SP_INIT_OVERLAYS_MAX
+		    : mount->size != 0)
 		return false;
 	if (mount->target_length == 0 || mount->target_length >= SP_INIT_TARGET_MAX)
 		return false;
@@ -105,19 +113,30 @@ static uint32_t file_flags(uint32_t kind)
 	return kind == SP_INIT_FILE_MOVE ? SP_INIT_FILE_F_REPLACE : 0;
 }
 
+/* A session has one, the sandbox itself has numbers. */
+static bool file_overlay_valid(const struct sp_init_file *file)
+{
+	if (file->kind < SP_INIT_FILE_DIFF)
+		return file->overlay == 0;
+	if (file->session != 0 || file->kind == SP_INIT_FILE_RECOVER)
+		return file->session == 0 || file->overlay == 0;
+	return file->overlay != 0;
+}
+
 static bool file_numbers_valid(const struct sp_init_file *file)
 {
-	bool list = file->kind == SP_INIT_FILE_LIST;
+	bool limited = file->kind == SP_INIT_FILE_LIST || file->kind == SP_INIT_FILE_WRITE_BACK;
 	bool attributes = file->kind == SP_INIT_FILE_MKDIR || file->kind == SP_INIT_FILE_CHANGE ||
 			  file->kind == SP_INIT_FILE_WRITE;
 
 	if (file->kind == SP_INIT_FILE_CONNECT ? file->port == 0 || file->port > UINT16_MAX
 					       : file->port != 0)
 		return false;
-	if (file->kind == SP_INIT_FILE_DIFF && file->session == 0)
+	if (!file_overlay_valid(file))
 		return false;
-	if (list ? file->limit == 0 || file->limit > SP_INIT_FILE_ENTRIES
-		 : file->limit != 0 || file->depth != 0)
+	if (limited ? file->limit == 0 || file->limit > SP_INIT_FILE_ENTRIES : file->limit != 0)
+		return false;
+	if (file->depth != 0 && file->kind != SP_INIT_FILE_LIST)
 		return false;
 	if (!attributes)
 		return file->mode == SP_INIT_FILE_KEEP && file->owner == SP_INIT_FILE_KEEP &&
@@ -129,7 +148,7 @@ static bool file_valid(const struct sp_init_file *file, size_t len, size_t fd_co
 {
 	if (len < sizeof(*file) || fd_count != 1)
 		return false;
-	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_DIFF)
+	if (file->kind < SP_INIT_FILE_STAT || file->kind > SP_INIT_FILE_USED)
 		return false;
 	return (file->flags & ~file_flags(file->kind)) == 0 && file_numbers_valid(file) &&
 	       file_paths_valid(file, len);

@@ -118,7 +118,7 @@ static void set_deadline(struct init *init, int64_t boot_ms)
 static void serve_mount(struct init *init, int *mount_fd)
 {
 	const char *stage = NULL;
-	int status = init_late_mount(init, (const char *)(&record.mount + 1), *mount_fd, &stage);
+	int status = init_late_mount(init, &record.mount, *mount_fd, &stage);
 
 	sp_fd_close(mount_fd);
 	init_outbox_status(&init->outbox, SP_INIT_MOUNTED, &record.header, status, stage);
@@ -155,6 +155,9 @@ static void refuse(struct init *init)
  * FILE have some, init_request_check() saw to that. */
 static void serve_request(struct init *init, int *fds, size_t fd_count)
 {
+	if (record.header.type == SP_INIT_EXEC || record.header.type == SP_INIT_FILE ||
+	    record.header.type == SP_INIT_SESSION_OPEN)
+		init_late_mount_settle();
 	switch ((enum sp_init_type)record.header.type) {
 	case SP_INIT_EXEC:
 		if (record.exec.deadline_boot_ms > 0)

@@ -16,6 +16,8 @@
 #include "supervisor/init/session.h"
 
 #include "pool/base/fd.h"
+#include "supervisor/init/commit_journal.h"
+#include "supervisor/init/overlay.h"
 #include "supervisor/init/raw.h"
 #include "supervisor/init/root.h"
 #include "supervisor/sandbox/loopback.h"
@@ -255,6 +257,19 @@ static int check_layer(struct builder *builder)
 	return 0;
 }
 
+/* -EUCLEAN: a commit to it was cut off, and has to be completed before anybody builds on it. */
+static int check_whole(struct builder *builder)
+{
+	struct statx info;
+
+	if (builder->request->mode == SP_INIT_SESSION_RO ||
+	    statx(builder->workspace.mount_fd, COMMIT_DIR, AT_SYMLINK_NOFOLLOW, STATX_TYPE,
+		  &info) != 0)
+		return 0;
+	stage(builder, "recover");
+	return -EUCLEAN;
+}
+
 static int take_workspace(struct builder *builder)
 {
 	int status;
@@ -270,7 +285,7 @@ static int take_workspace(struct builder *builder)
 		return -ENOTDIR;
 	if (status == 0 && builder->request->mode == SP_INIT_SESSION_OVERLAY)
 		status = check_layer(builder);
-	return status;
+	return status < 0 ? status : check_whole(builder);
 }
 
 static int resolve_allowed(struct builder *builder)
@@ -458,44 +473,18 @@ static int attach_places(struct builder *builder)
 
 /* ---- workspace ---- */
 
-/* The upper looks like what it lies on. */
-static int make_upper(struct builder *builder)
-{
-	const struct place *workspace = &builder->workspace;
-	int status = make_directory(builder, "upper", workspace->mode);
-
-	if (status == 0)
-		status = make_directory(builder, "work", 0700);
-	if (status == 0)
-		status = make_directory(builder, "lower", 0700);
-	if (status < 0)
-		return status;
-	return fchownat(builder->tmpfs_fd, "upper", workspace->uid, workspace->gid, 0) == 0
-		       ? 0
-		       : -errno;
-}
-
-/* Layers are named by path: ours, below /.init. */
 static int overlay_workspace(struct builder *builder)
 {
-	static const struct sp_mount_option options[] = {
-		{"lowerdir", INIT_PRIVATE_PATH "/lower"},
-		{"upperdir", INIT_PRIVATE_PATH "/upper"},
-		{"workdir", INIT_PRIVATE_PATH "/work"},
-		{"userxattr", NULL},
-	};
 	struct place *workspace = &builder->workspace;
-	int status;
+	int overlay_fd;
 
 	stage(builder, "overlay");
-	status = make_upper(builder);
-	if (status == 0)
-		status = attach(builder, workspace->mount_fd, INIT_PRIVATE_PATH "/lower", false);
-	if (status < 0)
-		return status;
+	overlay_fd = init_overlay_make(builder->tmpfs_fd, INIT_PRIVATE_PATH, workspace->mount_fd);
+	if (overlay_fd < 0)
+		return overlay_fd;
 	sp_fd_close(&workspace->mount_fd);
-	workspace->mount_fd = sp_mount_new("overlay", options, SP_ARRAY_SIZE(options), ATTRIBUTES);
-	return workspace->mount_fd < 0 ? workspace->mount_fd : 0;
+	workspace->mount_fd = overlay_fd;
+	return 0;
 }
 
 static int read_only(int mount_fd)
@@ -618,7 +607,12 @@ static int build(struct builder *builder)
 		status = attach_places(builder);
 	if (status == 0)
 		status = attach_sources(builder);
-	return status < 0 ? status : attach_proc(builder);
+	if (status == 0)
+		status = attach_proc(builder);
+	if (status < 0 || builder->request->mode != SP_INIT_SESSION_OVERLAY)
+		return status;
+	stage(builder, "overlay");
+	return init_overlay_freeze(builder->tmpfs_fd, builder->workspace.path);
 }
 
 /* ---- the process ---- */

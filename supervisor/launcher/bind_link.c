@@ -82,6 +82,7 @@ static int send_job(struct sp_launcher *launcher, const struct sp_pending_bind *
 	struct sp_bind_job job = {
 		.read_only = (message->flags & SP_BIND_F_READ_ONLY) != 0,
 		.recursive = (pool->roots[message->root_index].flags & SP_ROOT_F_RECURSIVE) != 0,
+		.overlay = (message->flags & SP_BIND_F_OVERLAY) != 0,
 		.host_uid = slot->host_uid_base + message->owner_uid,
 		.host_gid = slot->host_uid_base + message->owner_gid,
 		.path_length = message->path_length,
@@ -179,6 +180,7 @@ static void answer_job(struct sp_launcher *launcher, const struct sp_bind_result
 		.header = {.type = SP_LAUNCHER_BOUND, .request = bind->request},
 		.slot = bind->slot,
 		.serial = bind->serial,
+		.value = result->unfinished,
 	};
 
 	if (result->status < 0)

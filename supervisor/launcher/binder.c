@@ -6,10 +6,14 @@
  * Id maps: a mount shows the source's owner as the workload through a user namespace that maps just
  * these two ids; other owners appear as 65534. A root-owned source is never mapped read-only (its
  * 0600 files would become readable) and bound writable only where the host ignores set-id bits.
+ *
+ * What is to lie below an overlay comes alone, without submounts: layers are file systems, not
+ * mounts, and what a mount covers would show.
  */
 #include "supervisor/launcher/binder.h"
 
 #include "pool/base/fd.h"
+#include "supervisor/sandbox/file_system.h"
 #include "supervisor/sandbox/mount_attach.h"
 #include "supervisor/sandbox/mountinfo.h"
 #include "supervisor/sandbox/syscalls.h"
@@ -24,6 +28,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -216,6 +221,25 @@ static int open_source(const struct sp_bind_job *job, int root_fd, struct sp_bin
 	return fd < 0 ? failed(result, fd, "open", job->path) : fd;
 }
 
+static bool is_recursive(const struct sp_bind_job *job)
+{
+	return job->recursive != 0 && job->overlay == 0;
+}
+
+static int check_base(const struct sp_bind_job *job, int fd, const struct stat *info,
+		      struct sp_bind_result *result)
+{
+	struct statfs fs;
+
+	if (!S_ISDIR(info->st_mode))
+		return failed(result, -ENOTDIR, "type", job->path);
+	if (fstatfs(fd, &fs) < 0)
+		return failed(result, -errno, "stat", job->path);
+	return sp_file_system_remote((long)fs.f_type)
+		       ? failed(result, -EOPNOTSUPP, "file_system", job->path)
+		       : 0;
+}
+
 /* May this be bound as asked? *ret_info is the source's. */
 static int check_source(const struct binder *binder, const struct sp_bind_job *job, int fd,
 			struct stat *ret_info, struct sp_bind_result *result)
@@ -228,10 +252,13 @@ static int check_source(const struct binder *binder, const struct sp_bind_job *j
 		return failed(result, -errno, "stat", job->path);
 	if (!S_ISDIR(ret_info->st_mode) && !S_ISREG(ret_info->st_mode))
 		return failed(result, -EINVAL, "type", job->path);
+	status = job->overlay ? check_base(job, fd, ret_info, result) : 0;
+	if (status < 0)
+		return status;
 	if (!job->read_only && !binder->rootless && (fs.f_flag & ST_NOSUID) == 0 &&
 	    (ret_info->st_uid == 0 || ret_info->st_gid == 0))
 		return failed(result, -EPERM, "owner", job->path);
-	if (job->recursive || !S_ISDIR(ret_info->st_mode))
+	if (is_recursive(job) || !S_ISDIR(ret_info->st_mode))
 		return 0;
 	status = covers_submount(fd, &covers);
 	if (status < 0)
@@ -264,8 +291,8 @@ static int make_mount(struct binder *binder, const struct sp_bind_job *job, int 
 		      const struct stat *info, struct sp_bind_result *result)
 {
 	uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-	unsigned int flags = AT_EMPTY_PATH | (job->recursive ? AT_RECURSIVE : 0);
-	SP_AUTO_CLOSE int mount_fd = sp_mount_clone(fd, "", job->recursive != 0);
+	unsigned int flags = AT_EMPTY_PATH | (is_recursive(job) ? AT_RECURSIVE : 0);
+	SP_AUTO_CLOSE int mount_fd = sp_mount_clone(fd, "", is_recursive(job));
 	int idmap_fd;
 	int status;
 
@@ -295,6 +322,8 @@ static int run_job(struct binder *binder, const struct sp_bind_job *job, int roo
 	if (fd < 0)
 		return fd;
 	status = check_source(binder, job, fd, &info, result);
+	result->unfinished = status == 0 && !job->read_only && S_ISDIR(info.st_mode) &&
+			     faccessat(fd, SP_COMMIT_DIR, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	return status < 0 ? status : make_mount(binder, job, fd, &info, result);
 }
 

@@ -14,7 +14,8 @@
 struct sp_bind_job {
 	uint32_t read_only;
 	uint32_t recursive; /* the root's submounts are taken along */
-	uint32_t host_uid;  /* whom the source's owner becomes: host ids of the workload */
+	uint32_t overlay;
+	uint32_t host_uid; /* whom the source's owner becomes: host ids of the workload */
 	uint32_t host_gid;
 	uint32_t path_length; /* 0: the root itself */
 	char path[SP_BIND_PATH_MAX];
@@ -22,6 +23,7 @@ struct sp_bind_job {
 
 struct sp_bind_result {
 	int32_t status;
+	uint32_t unfinished; /* a commit was cut off there */
 	char stage[32];
 	char text[SP_LAUNCHER_TEXT_MAX];
 };

@@ -71,8 +71,7 @@ static const struct {
 /* Never needed, neither by workloads nor by init. EPERM. */
 static const char *const denied_calls[] = {
 	/* mounts, roots, swap */
-	"mount", "umount", "umount2", "pivot_root", "chroot", "fspick", "open_tree_attr", "swapon",
-	"swapoff",
+	"mount", "umount", "pivot_root", "chroot", "fspick", "open_tree_attr", "swapon", "swapoff",
 	/* other processes' insides */
 	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd",
 	/* namespaces: unshare and clone, by flag */
@@ -107,6 +106,7 @@ static const struct {
 	{"fsconfig", EPERM},
 	{"fsmount", EPERM},
 	{"mount_setattr", EPERM},
+	{"umount2", EPERM},
 	/* sessions */
 	{"setns", EPERM},
 	{"sethostname", EPERM},

@@ -156,7 +156,8 @@ class Answers(ExecdCase):
         if path == "/v1/sandboxes/{id}" and own == UNKNOWN_ID:
             own = uuid
         values = {"uuid": uuid, "id": own, "pool": "default", "host": "nowhere", "port": "9",
-                  "key": "none", "name": "none", "tail": "x"}
+                  "key": "none", "name": "none", "tail": "x",
+                  "number": "1"}
         query = "?path=/x" if re.search("/(files|directories)", path) else ""
         return re.sub(r"\{(\w+)\}", lambda match: values[match.group(1)], path) + query
 

@@ -53,6 +53,10 @@ size_t channel_record(const struct file_ask *ask, void *record, size_t size)
 		file->depth = ask->depth;
 		file->limit = ask->limit ? ask->limit : 100000;
 	}
+	if (ask->kind == SP_INIT_FILE_WRITE_BACK)
+		file->limit = ask->limit ? ask->limit : 100000;
+	file->session = ask->session;
+	file->overlay = ask->overlay;
 	if (ask->path) {
 		file->path_length = (uint32_t)strlen(ask->path);
 		len += put_path(text, ask->path);
@@ -135,6 +139,8 @@ void channel_reply(int channel_fd, struct file_reply *ret)
 		ret->answered = true;
 		ret->status = result->status;
 		ret->info = result->info;
+		ret->counts = result->counts;
+		memcpy(ret->object, result->object, sizeof(ret->object));
 		memcpy(ret->stage, result->stage, sizeof(ret->stage));
 	}
 	(void)close(channel_fd);

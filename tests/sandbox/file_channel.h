@@ -24,6 +24,8 @@ struct file_ask {
 	uint32_t limit; /* 0: 100000 for a LIST */
 	uint32_t port;
 	uint32_t uid; /* 0: the workload's */
+	uint32_t session;
+	uint32_t overlay;
 };
 
 struct file_reply {
@@ -31,6 +33,8 @@ struct file_reply {
 	int status;
 	char stage[32];
 	struct sp_init_file_info info;
+	struct sp_init_file_counts counts;
+	char object[SP_INIT_FILE_OBJECT];
 	int fd;                                /* -1: none came */
 	struct sp_init_file_accounts accounts; /* type 0: it did not come first */
 	size_t entries;                        /* of all FOUND */

@@ -278,3 +278,102 @@ Test(init_mount, target_length_at_its_limit)
 	cr_assert_eq(answer.status.status, -EBADMSG);
 	(void)close(fd);
 }
+
+/* ---- overlays ---- */
+
+#define OVERLAY_BYTES (UINT64_C(1) << 20)
+
+static int mount_overlay(const char *target, uint32_t number, uint64_t size, int fd,
+			 union harness_answer *ret)
+{
+	struct {
+		struct sp_init_mount record;
+		char target[SP_INIT_TARGET_MAX];
+	} message = {
+		.record = {.header = {.type = SP_INIT_MOUNT, .exec = number},
+			   .flags = SP_INIT_MOUNT_F_OVERLAY,
+			   .target_length = (uint32_t)strlen(target),
+			   .size = size},
+	};
+
+	memcpy(message.target, target, strlen(target));
+	harness_send(&harness, &message, sizeof(message.record) + strlen(target) + 1, &fd, 1);
+	harness_expect(&harness, SP_INIT_MOUNTED, ret);
+	return ret->status.status;
+}
+
+static void expect_overlay(const char *target, uint32_t number, uint64_t size, int status,
+			   const char *stage)
+{
+	union harness_answer answer;
+	int fd = harness_clone(host_dir, false);
+
+	cr_assert_eq(mount_overlay(target, number, size, fd, &answer), status, "'%s': %s: %s",
+		     target, answer.status.stage, strerror(-answer.status.status));
+	if (status < 0)
+		cr_assert_str_eq(answer.status.stage, stage, "'%s': %s", target,
+				 answer.status.stage);
+	(void)close(fd);
+}
+
+Test(init_mount, an_overlay_keeps_what_is_written)
+{
+	char path[64];
+
+	expect_overlay("/workspace", 1, OVERLAY_BYTES, 0, NULL);
+	expect_content("/workspace/file");
+	harness_shell(&harness, "rm -r /workspace/* && mkdir /workspace/file && ls /workspace/file",
+		      &result);
+	cr_assert_str_eq(result.output, "", "%s", result.output);
+	cr_assert_eq(access(host_file, F_OK), 0);
+	(void)snprintf(path, sizeof(path), "%s/.sandpool", host_dir);
+	cr_assert_neq(access(path, F_OK), 0);
+	harness_shell(&harness, "ls /.init /.init/overlay/1/lower 2>&1 | grep -c denied", &result);
+	cr_assert_str_eq(result.output, "2\n", "%s", result.output);
+}
+
+Test(init_mount, an_overlay_is_as_large_as_was_asked)
+{
+	expect_overlay("/workspace", 1, OVERLAY_BYTES, 0, NULL);
+	expect_overlay("/srv/other", 2, 2 * OVERLAY_BYTES, 0, NULL);
+	/* Blocks of the tmpfs, less one page for each of what it has. */
+	harness_shell(&harness,
+		      "for i in /workspace /srv/other; do head -c 1500000 /dev/zero >$i/zeros "
+		      "2>/dev/null; echo $?; done",
+		      &result);
+	cr_assert_str_eq(result.output, "1\n0\n", "%s", result.output);
+}
+
+Test(init_mount, overlays_have_their_numbers)
+{
+	union harness_answer answer;
+	char target[32];
+	int fd;
+
+	for (uint32_t i = 1; i <= SP_INIT_OVERLAYS_MAX; i++) {
+		(void)snprintf(target, sizeof(target), "/srv/%u", i);
+		expect_overlay(target, i, OVERLAY_BYTES, 0, NULL);
+	}
+	expect_overlay("/srv/again", 1, OVERLAY_BYTES, -EEXIST, "overlay");
+	fd = harness_clone(host_dir, false);
+	cr_assert_eq(mount_overlay("/srv/0", 0, OVERLAY_BYTES, fd, &answer), -EBADMSG);
+	cr_assert_eq(mount_overlay("/srv/x", SP_INIT_OVERLAYS_MAX + 1, OVERLAY_BYTES, fd, &answer),
+		     -EBADMSG);
+	cr_assert_eq(mount_overlay("/srv/x", 1, 0, fd, &answer), -EBADMSG);
+	(void)close(fd);
+}
+
+Test(init_mount, an_overlay_needs_a_directory_and_covers_nothing)
+{
+	union harness_answer answer;
+	int fd = harness_clone(host_file, false);
+
+	cr_assert_eq(mount_overlay("/workspace/name", 1, OVERLAY_BYTES, fd, &answer), -ENOTDIR);
+	(void)close(fd);
+	expect_overlay("/proc", 1, OVERLAY_BYTES, -EPERM, "target");
+	expect_overlay("/.init/overlay", 1, OVERLAY_BYTES, -EPERM, "target");
+	expect_overlay("/usr/lib/not-there", 1, OVERLAY_BYTES, -ENOENT, "no_mount_point");
+	/* The table hides something below it. */
+	expect_overlay("/usr", 1, OVERLAY_BYTES, -EBUSY, "covers");
+	expect_overlay("/workspace", 1, OVERLAY_BYTES, 0, NULL);
+}

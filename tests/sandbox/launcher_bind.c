@@ -224,7 +224,7 @@ Test(launcher_bind, refuses_wrong_roots_flags_and_owners)
 	refused(&play, &sandbox, ROOT_ROOTS, "session", 0, -EINVAL, "bind");
 	refused(&play, &sandbox, ROOT_MISSING, "session", 0, -ENOENT, "bind");
 	refused(&play, &sandbox, ROOT_READ_ONLY, "session", 0, -EROFS, "bind");
-	refused(&play, &sandbox, ROOT_USUAL, "session", 2, -EINVAL, "bind");
+	refused(&play, &sandbox, ROOT_USUAL, "session", SP_BIND_F_ALL + 1, -EINVAL, "bind");
 	bind.slot = sandbox.slot;
 	bind.serial = sandbox.serial;
 	bind.owner_uid = 65536;
@@ -290,6 +290,8 @@ Test(launcher_bind, refuses_a_source_that_covers_a_submount)
 	mount_below(&play, 0);
 	refused(&play, &sandbox, ROOT_USUAL, "session", 0, -EXDEV, "submount");
 	refused(&play, &sandbox, ROOT_USUAL, "", SP_BIND_F_READ_ONLY, -EXDEV, "submount");
+	/* A layer has no submounts, whatever the root says. */
+	refused(&play, &sandbox, ROOT_RECURSIVE, "session", SP_BIND_F_OVERLAY, -EXDEV, "submount");
 	/* The mount itself covers none, nor does its neighbour. */
 	fd = bound(&play, &sandbox, ROOT_USUAL, "session/sub", 0);
 	sp_fd_close(&fd);
@@ -345,6 +347,37 @@ static int own_mount_lines(void)
 }
 
 /* B-079: with everything shared nothing of a sandbox's mounts comes back. */
+Test(launcher_bind, a_base_for_an_overlay_is_a_directory_of_somebody)
+{
+	struct play play;
+	struct play_sandbox sandbox;
+	struct play_answer answer;
+	int fd;
+
+	begin(&play, &sandbox);
+	refused(&play, &sandbox, ROOT_USUAL, "file", SP_BIND_F_OVERLAY, -ENOTDIR, "type");
+	refused(&play, &sandbox, ROOT_USUAL, "owned-by-root", SP_BIND_F_OVERLAY, -EPERM, "owner");
+	refused(&play, &sandbox, ROOT_READ_ONLY, "session", SP_BIND_F_OVERLAY, -EROFS, "bind");
+	fd = bound(&play, &sandbox, ROOT_READ_ONLY, "session",
+		   SP_BIND_F_OVERLAY | SP_BIND_F_READ_ONLY);
+	sp_fd_close(&fd);
+	/* What an earlier commit has left is told with the mount, where it can be completed. */
+	play_expect(&play, SP_LAUNCHER_BOUND,
+		    ask(&play, &sandbox, ROOT_USUAL, "session", SP_BIND_F_OVERLAY), &answer);
+	cr_assert(answer.record.value == 0);
+	sp_fd_close(&answer.fds[0]);
+	make(play.dir, "work/session/" SP_COMMIT_DIR, true, OWNER, 0700);
+	play_expect(&play, SP_LAUNCHER_BOUND,
+		    ask(&play, &sandbox, ROOT_USUAL, "session", SP_BIND_F_OVERLAY), &answer);
+	cr_assert(answer.record.value == 1);
+	sp_fd_close(&answer.fds[0]);
+	play_expect(&play, SP_LAUNCHER_BOUND,
+		    ask(&play, &sandbox, ROOT_USUAL, "session", SP_BIND_F_READ_ONLY), &answer);
+	cr_assert(answer.record.value == 0);
+	sp_fd_close(&answer.fds[0]);
+	end(&play, &sandbox);
+}
+
 Test(launcher_bind, nothing_propagates_to_the_host)
 {
 	struct play play;

@@ -214,9 +214,36 @@ Test(api_exec_json, binds_of_the_limit_are_taken_and_one_more_refused)
 	}
 }
 
+Test(api_exec_json, an_overlay_has_a_size)
+{
+	static const struct {
+		const char *size;
+		uint64_t bytes;
+	} sizes[] = {{"1", 1}, {"\"64MiB\"", 64u << 20}, {"9223372036854775807", INT64_MAX}};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(sizes); i++) {
+		struct sp_acquire_body body;
+		char text[256];
+
+		(void)snprintf(text, sizeof(text),
+			       "{\"binds\": [{\"source\": \"/s\", \"mode\": \"overlay\", "
+			       "\"size\": %s}]}",
+			       sizes[i].size);
+		cr_assert(acquire(text, &body) == 0, "%s", text);
+		cr_assert(body.acquire.binds[0].mode == SP_BIND_OVERLAY);
+		cr_assert(body.acquire.binds[0].size == sizes[i].bytes, "%s", text);
+		sp_acquire_body_done(&body);
+	}
+}
+
 Test(api_exec_json, bad_acquires_are_refused)
 {
-	static const char *const bad[] = {"{\"ttl\": 0}",
+	static const char *const bad[] = {"{\"binds\": [{\"source\": \"/a\", \"size\": 0}]}",
+					  "{\"binds\": [{\"source\": \"/a\", \"size\": -1}]}",
+					  "{\"binds\": [{\"source\": \"/a\", \"size\": \"0\"}]}",
+					  "{\"binds\": [{\"source\": \"/a\", \"size\": 1.5}]}",
+					  "{\"binds\": [{\"source\": \"/a\", \"size\": \"MB\"}]}",
+					  "{\"ttl\": 0}",
 					  "{\"ttl\": -1}",
 					  "{\"wait\": -1}",
 					  "{\"policy\": \"now\"}",

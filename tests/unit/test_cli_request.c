@@ -9,7 +9,16 @@
 
 #include <criterion/criterion.h>
 
-enum { OPTION_CWD, OPTION_ENV, OPTION_USER, OPTION_TIMEOUT, OPTION_BIND, OPTION_WAIT, OPTION_END };
+enum {
+	OPTION_CWD,
+	OPTION_ENV,
+	OPTION_USER,
+	OPTION_TIMEOUT,
+	OPTION_BIND,
+	OPTION_OVERLAY,
+	OPTION_WAIT,
+	OPTION_END
+};
 
 static const struct sp_cli_option options[] = {
 	[OPTION_CWD] = {"cwd", 0, false, "DIR", ""},
@@ -17,6 +26,7 @@ static const struct sp_cli_option options[] = {
 	[OPTION_USER] = {"user", 0, false, "UID", ""},
 	[OPTION_TIMEOUT] = {"timeout", 0, false, "TIME", ""},
 	[OPTION_BIND] = {"bind", 0, true, "SPEC", ""},
+	[OPTION_OVERLAY] = {"overlay", 0, true, "SPEC", ""},
 	[OPTION_WAIT] = {"wait", 0, false, "TIME", ""},
 	[OPTION_END] = {0},
 };
@@ -31,6 +41,7 @@ static const struct sp_cli_start_options start_options = {
 static const struct sp_cli_acquire_options acquire_options = {
 	.wait = &options[OPTION_WAIT],
 	.binds = &options[OPTION_BIND],
+	.overlays = &options[OPTION_OVERLAY],
 };
 
 static struct sp_cli_given given[16];
@@ -91,20 +102,38 @@ TestSuite(cli_request, .fini = teardown);
 
 /* ---- binds ---- */
 
-static void assert_bind(const char *text, const char *source, const char *target, bool read_only)
+static void assert_part(const char *text, const char *part, size_t len, const char *wanted)
+{
+	cr_assert(!part == !wanted, "%s", text);
+	if (wanted)
+		cr_assert(len == strlen(wanted) && strncmp(part, wanted, len) == 0, "%s", text);
+}
+
+static void assert_parts(const char *text, const struct sp_cli_bind *bind, const char *source,
+			 const char *target, const char *mode, const char *size)
+{
+	assert_part(text, bind->source, bind->source_len, source);
+	assert_part(text, bind->target, bind->target_len, target);
+	assert_part(text, bind->size, bind->size_len, size);
+	cr_assert_str_eq(bind->mode, mode, "%s", text);
+}
+
+static void assert_bind(const char *text, const char *source, const char *target, const char *mode,
+			const char *size)
 {
 	struct sp_cli_bind bind;
 
 	cr_assert(sp_cli_bind_parse(text, &bind, &err) == 0, "%s: %s", text, err.message);
-	cr_assert(bind.source_len == strlen(source) &&
-			  strncmp(bind.source, source, bind.source_len) == 0,
-		  "%s", text);
-	cr_assert(!target == !bind.target, "%s", text);
-	if (target)
-		cr_assert(bind.target_len == strlen(target) &&
-				  strncmp(bind.target, target, bind.target_len) == 0,
-			  "%s", text);
-	cr_assert(bind.read_only == read_only, "%s", text);
+	assert_parts(text, &bind, source, target, mode, size);
+}
+
+static void assert_overlay(const char *text, const char *source, const char *target,
+			   const char *size)
+{
+	struct sp_cli_bind bind;
+
+	cr_assert(sp_cli_overlay_parse(text, &bind, &err) == 0, "%s: %s", text, err.message);
+	assert_parts(text, &bind, source, target, "overlay", size);
 }
 
 static void assert_refused(const char *text, const char *why)
@@ -118,14 +147,35 @@ static void assert_refused(const char *text, const char *why)
 
 Test(cli_request, a_bind_has_up_to_three_parts)
 {
-	assert_bind("/srv/a", "/srv/a", NULL, false);
-	assert_bind("/srv/a:/data", "/srv/a", "/data", false);
-	assert_bind("/srv/a:/data:ro", "/srv/a", "/data", true);
-	assert_bind("/srv/a:/data:rw", "/srv/a", "/data", false);
-	assert_bind("/srv/a:ro", "/srv/a", NULL, true);
-	assert_bind("/srv/a:rw", "/srv/a", NULL, false);
-	assert_bind("/ro:/rw:ro", "/ro", "/rw", true);
-	assert_bind("/", "/", NULL, false);
+	assert_bind("/srv/a", "/srv/a", NULL, "rw", NULL);
+	assert_bind("/srv/a:/data", "/srv/a", "/data", "rw", NULL);
+	assert_bind("/srv/a:/data:ro", "/srv/a", "/data", "ro", NULL);
+	assert_bind("/srv/a:/data:rw", "/srv/a", "/data", "rw", NULL);
+	assert_bind("/srv/a:ro", "/srv/a", NULL, "ro", NULL);
+	assert_bind("/srv/a:rw", "/srv/a", NULL, "rw", NULL);
+	assert_bind("/ro:/rw:ro", "/ro", "/rw", "ro", NULL);
+	assert_bind("/", "/", NULL, "rw", NULL);
+	assert_bind("/srv/a:/data:overlay", "/srv/a", "/data", "overlay", NULL);
+	assert_bind("/srv/a:overlay=64MiB", "/srv/a", NULL, "overlay", "64MiB");
+	assert_bind("/srv/a:/overlay:overlay=1", "/srv/a", "/overlay", "overlay", "1");
+}
+
+Test(cli_request, an_overlay_has_up_to_three_parts)
+{
+	static const char *const bad[] = {"",           "srv/a",       ":/data",
+					  "/srv/a:",    "/srv/a::1",   "/srv/a:/b:/c",
+					  "/srv/a:1:2", "/srv/a:1:/b", "/srv/a:/b:1:"};
+
+	assert_overlay("/srv/a", "/srv/a", NULL, NULL);
+	assert_overlay("/srv/a:/data", "/srv/a", "/data", NULL);
+	assert_overlay("/srv/a:64MiB", "/srv/a", NULL, "64MiB");
+	assert_overlay("/srv/a:/data:1GiB", "/srv/a", "/data", "1GiB");
+	for (size_t i = 0; i < SP_ARRAY_SIZE(bad); i++) {
+		struct sp_cli_bind bind;
+
+		cr_assert(sp_cli_overlay_parse(bad[i], &bind, &err) == -EINVAL, "%s", bad[i]);
+		cr_assert(strstr(err.message, "--overlay"), "%s", err.message);
+	}
 }
 
 Test(cli_request, a_bind_that_is_no_bind_is_refused)
@@ -135,10 +185,13 @@ Test(cli_request, a_bind_that_is_no_bind_is_refused)
 	assert_refused(":/data", "absolute host path");
 	assert_refused("/srv/a:", "neither an absolute target nor");
 	assert_refused("/srv/a:data", "neither an absolute target nor");
-	assert_refused("/srv/a:/data:", "neither ro nor rw");
-	assert_refused("/srv/a:/data:RO", "neither ro nor rw");
-	assert_refused("/srv/a:/data:rox", "neither ro nor rw");
-	assert_refused("/srv/a:/b:/c", "neither ro nor rw");
+	assert_refused("/srv/a:/data:", "neither ro, rw nor overlay");
+	assert_refused("/srv/a:/data:RO", "neither ro, rw nor overlay");
+	assert_refused("/srv/a:/data:rox", "neither ro, rw nor overlay");
+	assert_refused("/srv/a:/data:overlay=", "neither ro, rw nor overlay");
+	assert_refused("/srv/a:/data:ro=1", "neither ro, rw nor overlay");
+	assert_refused("/srv/a:/b:/c", "neither ro, rw nor overlay");
+	assert_refused("/srv/a:overlay:1", "behind the mode");
 	assert_refused("/srv/a:ro:/data", "behind the mode");
 	assert_refused("/srv/a:/data:ro:", "behind the mode");
 	assert_refused("/srv/a:/data:ro:rw", "behind the mode");
@@ -153,6 +206,17 @@ Test(cli_request, binds_and_wait_become_members_of_an_acquire)
 	cr_assert_str_eq(sp_buf_text(&out),
 			 "{\"wait\":\"5s\",\"binds\":[{\"source\":\"/srv/a\",\"target\":\"/data\","
 			 "\"mode\":\"ro\"},{\"source\":\"/srv/b\",\"mode\":\"rw\"}]}");
+}
+
+Test(cli_request, overlays_come_behind_the_other_binds)
+{
+	give(OPTION_OVERLAY, "/srv/o:/workspace:1MiB");
+	give(OPTION_BIND, "/srv/b:overlay");
+	cr_assert(write_acquire() == 0);
+	cr_assert_str_eq(sp_buf_text(&out),
+			 "{\"binds\":[{\"source\":\"/srv/b\",\"mode\":\"overlay\"},"
+			 "{\"source\":\"/srv/o\",\"target\":\"/workspace\",\"mode\":\"overlay\","
+			 "\"size\":\"1MiB\"}]}");
 }
 
 Test(cli_request, an_acquire_without_options_is_an_empty_object)
