@@ -101,8 +101,10 @@ Test(proxy_gate, a_turn_may_be_over_at_once)
  * one go. */
 static void leave_at_once(struct sp_gate_ticket *ticket)
 {
-	order_count++;
+	volatile char room[128] = ""; /* about what connecting takes of the stack */
+
 	sp_gate_leave(ticket);
+	order_count += 1u + (unsigned int)room[0];
 }
 
 Test(proxy_gate, however_many_turns_are_over_at_once)
