@@ -311,6 +311,19 @@ class Slots(HookCase):
         self.assertGreaterEqual(self.daemon.pool()["idle"], 2)
         self.daemon.stop()
 
+    def test_who_has_one_made_gets_it_warm(self):
+        daemon = self.start(max_idle=0, warmup={
+            "command": sh(f"{self.until_open()}; echo warm >/workspace/made")})
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            asked = executor.submit(daemon.acquire, policy="create", wait="20s")
+            self.wait_creating(1)
+            self.assertFalse(asked.done())
+            self.open()
+            box = asked.result(20)
+        self.assertEqual(box.run("/bin/cat", "/workspace/made").text, "warm")
+        box.release()
+        daemon.stop()
+
     def test_a_creation_may_take_the_time_of_its_hooks_too(self):
         self.start(max_idle=1, create_timeout="2s",
                    warmup={"command": ["sleep", "2.5"], "timeout": "1m"})
