@@ -15,26 +15,27 @@
 #include "pool/pool.h"
 #include "supervisor/launcher/table.h"
 
-#define SP_CONFIG_FILE_MAX        (4u << 20) /* bytes of one file */
-#define SP_CONFIG_DROPINS_MAX     64u
-#define SP_CONFIG_FAULTS_MAX      200u
-#define SP_CONFIG_LISTEN_MAX      16u
-#define SP_CONFIG_IMAGES_MAX      64u
-#define SP_CONFIG_LAYERS_MAX      16u
-#define SP_CONFIG_MASKS_MAX       16u
-#define SP_CONFIG_WRITABLE_MAX    32u
-#define SP_CONFIG_API_KEYS_MAX    64u
-#define SP_CONFIG_API_KEY_MAX     256u
-#define SP_CONFIG_PEM_MAX         (64u << 10) /* bytes of a certificate chain, or of a key */
-#define SP_CONFIG_COMMAND_MAX     32u         /* program and arguments of a hook */
-#define SP_CONFIG_ARGUMENT_MAX    (16u << 10) /* bytes of one of them */
-#define SP_CONFIG_CREATION_MAX_MS (3600 * SP_MS_PER_S) /* the policy's longest create_timeout */
+#define SP_CONFIG_FILE_MAX     (4u << 20) /* bytes of one file */
+#define SP_CONFIG_DROPINS_MAX  64u
+#define SP_CONFIG_FAULTS_MAX   200u
+#define SP_CONFIG_LISTEN_MAX   16u
+#define SP_CONFIG_IMAGES_MAX   64u
+#define SP_CONFIG_LAYERS_MAX   16u
+#define SP_CONFIG_MASKS_MAX    16u
+#define SP_CONFIG_WRITABLE_MAX 32u
+#define SP_CONFIG_API_KEYS_MAX 64u
+#define SP_CONFIG_API_KEY_MAX  256u
+#define SP_CONFIG_PEM_MAX      (64u << 10) /* bytes of a certificate chain, or of a key */
 
 struct sp_config_bind_root {
 	char *path;
 	bool read_only;
 	bool recursive;
 };
+
+#define SP_CONFIG_COMMAND_MAX     32u                  /* program and arguments of a hook */
+#define SP_CONFIG_ARGUMENT_MAX    (16u << 10)          /* bytes of one of them */
+#define SP_CONFIG_CREATION_MAX_MS (3600 * SP_MS_PER_S) /* the policy's longest create_timeout */
 
 /* What runs in a new sandbox before it is idle. No command: nothing does. */
 struct sp_config_warmup {

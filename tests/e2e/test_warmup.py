@@ -44,6 +44,14 @@ def has_exec_cgroups():
     return any(line.split()[2] == "cgroup2" for line in t.read_text("/proc/mounts").splitlines())
 
 
+def answers(daemon):
+    """It serves; it need not be ready."""
+    try:
+        return daemon.request("GET", "/healthz", timeout=5).status == 200
+    except OSError:
+        return False
+
+
 class Warm(SandpoolCase):
     config = {"pools": {"default": {
         "max_idle": 2,
@@ -138,7 +146,7 @@ class HookCase(Case):
         self.addCleanup(daemon.remove)
         self.addCleanup(daemon.kill)
         daemon.start()
-        wait_until(lambda: os.path.exists(daemon.socket_path), what="the socket")
+        wait_until(lambda: answers(daemon), what="an answer")
         self.daemon = daemon
         return daemon
 
@@ -205,8 +213,8 @@ class Warming(HookCase):
     def test_a_daemon_that_stands_still_does_not_keep_it(self):
         daemon = self.daemon
         daemon.write_config({"pools": {"default": {
-            "readiness": None, "create_timeout": "2s", "warmup": {"command": ["tail", "-f", "/dev/null"],
-                                               "timeout": "2s"}}}})
+            "readiness": None, "create_timeout": "2s",
+            "warmup": {"command": ["tail", "-f", "/dev/null"], "timeout": "2s"}}}})
         self.assertEqual(daemon.request("POST", "/v1/reload").status, 204)
 
         def warming():
@@ -302,6 +310,19 @@ class Slots(HookCase):
         wait_until(lambda: self.failures("warmup") == 2, timeout=30, what="two timeouts")
         self.assertGreaterEqual(self.daemon.pool()["idle"], 2)
         self.daemon.stop()
+
+    def test_who_has_one_made_gets_it_warm(self):
+        daemon = self.start(max_idle=0, warmup={
+            "command": sh(f"{self.until_open()}; echo warm >/workspace/made")})
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            asked = executor.submit(daemon.acquire, policy="create", wait="20s")
+            self.wait_creating(1)
+            self.assertFalse(asked.done())
+            self.open()
+            box = asked.result(20)
+        self.assertEqual(box.run("/bin/cat", "/workspace/made").text, "warm")
+        box.release()
+        daemon.stop()
 
     def test_a_creation_may_take_the_time_of_its_hooks_too(self):
         self.start(max_idle=1, create_timeout="2s",
@@ -502,7 +523,7 @@ class Others(HookCase):
                 "warmup": {"command": sh("(setsid sleep 998 >/dev/null 2>&1 &)")},
                 "readiness": {"command": ["sleep", "999"], "attempt_timeout": "200ms"},
         }}}, wait_ready=False) as daemon:
-            wait_until(lambda: os.path.exists(daemon.socket_path), what="the socket")
+            wait_until(lambda: answers(daemon), what="an answer")
             wait_until(lambda: daemon.metric_sum("sandpool_create_failures_total",
                                                  stage="readiness"), what="a failure")
             self.assertIn("could not be killed alone", daemon.pool()["last_error"])

@@ -76,41 +76,38 @@ Test(config_hooks, bad_values_are_named)
 	fault_has("{\"warmup\": {}}", "it belongs to a pool");
 }
 
-static char *command_of(size_t count, size_t length)
+/* A configuration whose warm-up has so many words of such a length. */
+static void write_command(struct sp_buf *out, size_t count, size_t length)
 {
-	char *text = malloc(count * (length + 4) + 64);
-	char *at = text;
+	char *word = malloc(length + 1);
 
-	cr_assert_not_null(text);
-	at = stpcpy(at, "\"warmup\": {\"command\": [");
-	for (size_t i = 0; i < count; i++) {
-		at = stpcpy(at, i > 0 ? ", \"" : "\"");
-		memset(at, 'x', length);
-		at = stpcpy(at + length, "\"");
-	}
-	(void)stpcpy(at, "]}");
-	return text;
+	cr_assert_not_null(word);
+	memset(word, 'x', length);
+	word[length] = '\0';
+	cr_assert(sp_buf_printf(out, "{\"pools\": {\"p\": {\"warmup\": {\"command\": [") == 0);
+	for (size_t i = 0; i < count; i++)
+		cr_assert(sp_buf_printf(out, "%s\"%s\"", i > 0 ? ", " : "", word) == 0);
+	cr_assert(sp_buf_printf(out, "]}}}}") == 0);
+	free(word);
 }
 
 static int try_command(size_t count, size_t length, const char *complaint)
 {
 	struct sp_config_faults faults;
 	struct sp_config *config = NULL;
-	char *members = command_of(count, length);
-	char *text = malloc(strlen(members) + 64);
+	struct sp_buf text;
 	char *told;
 	int status;
 
-	cr_assert_not_null(text);
-	sprintf(text, "{\"pools\": {\"p\": {%s}}}", members);
-	status = sp_config_parse(text, strlen(text), "t", &config, &faults);
+	sp_buf_init(&text, TEXT_MAX);
+	write_command(&text, count, length);
+	status = sp_config_parse(text.data, text.len, "t", &config, &faults);
 	told = faults_text(&faults);
 	cr_assert(status == 0 || strstr(told, complaint), "%s", told);
 	sp_config_faults_done(&faults);
 	sp_config_free(config);
+	sp_buf_done(&text);
 	free(told);
-	free(members);
-	free(text);
 	return status;
 }
 
