@@ -5,6 +5,7 @@
 
 #include "pool/base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ struct sp_account_set *sp_account_set_new(const struct sp_file_place *place)
 		return NULL;
 	sp_list_init(&set->link);
 	set->references = 1;
-	(void)strncpy(set->sandbox, place->sandbox, sizeof(set->sandbox) - 1);
+	(void)snprintf(set->sandbox, sizeof(set->sandbox), "%s", place->sandbox);
 	set->session = place->session;
 	set->uid = place->uid;
 	set->gid = place->gid;

@@ -14,7 +14,7 @@ from execd_case import ExecdCase  # noqa: E402
 import sandpool_test as t  # noqa: E402
 from sandpool_test import main  # noqa: E402
 
-WARM = 20
+WARM = 16
 TRIES = 8  # of os_create.c
 BODY = {"image": {"uri": "python:3.11"}, "entrypoint": ["tail", "-f", "/dev/null"],
         "resourceLimits": {"cpu": "500m", "memory": "128Mi"}, "timeout": 300,
@@ -33,6 +33,54 @@ def quietly(pid, number):
         pass
 
 
+class Still:
+    """Stops the sandboxes' first processes, those too that come later, once they are idle."""
+
+    GROWN_UP_S = 0.3
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.seen = {}  # pid: when
+        self.stopped = []
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+
+    def look(self, age):
+        now = time.monotonic()
+        with self.lock:
+            for pid in self.daemon.inits():
+                if now - self.seen.setdefault(pid, now) >= age and pid not in self.stopped:
+                    quietly(pid, signal.SIGSTOP)
+                    self.stopped.append(pid)
+
+    def watch(self):
+        while not self.over.wait(0.05):
+            self.look(self.GROWN_UP_S)
+
+    def __enter__(self):
+        self.look(0)
+        self.stopped.sort(key=started)
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def kill_oldest(self):
+        with self.lock:
+            if self.stopped:
+                pid = self.stopped.pop(0)
+                self.seen[pid] = float("inf")
+                quietly(pid, signal.SIGKILL)
+
+    def go_on(self):
+        self.over.set()
+        self.thread.join()
+        for pid in self.stopped:
+            quietly(pid, signal.SIGCONT)
+
+    def __exit__(self, *_):
+        self.go_on()
+
+
 class Deaths(ExecdCase):
     pools = {"default": {"max_idle": WARM, "max_lease": "10m", "images": ["*"],
                          "expiry_jitter_percent": 0,
@@ -48,33 +96,26 @@ class Deaths(ExecdCase):
         return self.daemon.log().count("sandbox died before its use")
 
     def create_with_deaths(self, wanted):
-        """Every warm one stands still, so that the entrypoint of none can start; the oldest are
-        killed one after the other, which is also the order in which they are taken, until `wanted`
-        of those that were taken have died. The rest go on then."""
+        """Every warm one stands still, and so does what replaces it, so that the entrypoint of none
+        can start; the oldest are killed one after the other, which is also about the order in which
+        they are taken, until `wanted` of those that were taken have died. The rest go on then."""
         self.daemon.wait_settled(timeout=30)
-        inits = sorted(self.daemon.inits(), key=started)
-        self.addCleanup(lambda: [quietly(pid, signal.SIGKILL) for pid in inits])
-        for pid in inits:
-            os.kill(pid, signal.SIGSTOP)
         before = self.deaths()
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with Still(self.daemon) as still, concurrent.futures.ThreadPoolExecutor(1) as pool:
             answer = pool.submit(self.create)
             t.wait_until(self.leased, 20, "one is taken")
-            while inits and not answer.done() and self.deaths() - before < min(wanted, TRIES - 1):
-                self.kill_next(inits, answer)
-            if wanted == TRIES:
-                t.wait_until(self.leased, 20, "the last one is taken")
-                while inits and not answer.done():
-                    self.kill_next(inits, answer)
-            for pid in inits:
-                quietly(pid, signal.SIGCONT)
+            while not answer.done() and self.deaths() - before < min(wanted, TRIES - 1):
+                self.kill_next(still, answer)
+            while not answer.done() and wanted == TRIES:
+                self.kill_next(still, answer)
+            still.go_on()
             return answer.result(60), self.deaths() - before
 
-    def kill_next(self, inits, answer):
+    def kill_next(self, still, answer):
         """And wait for what comes of it, in case that one was taken."""
         seen = self.deaths()
-        quietly(inits.pop(0), signal.SIGKILL)
-        end = time.monotonic() + 1 * t.SLOW_FACTOR
+        still.kill_oldest()
+        end = time.monotonic() + 0.5 * t.SLOW_FACTOR
         while time.monotonic() < end and not answer.done() and self.deaths() == seen:
             time.sleep(0.01)
 
@@ -118,16 +159,19 @@ class Deaths(ExecdCase):
         self.assertEqual(self.deaths(), before)
 
     def test_creates_while_warm_ones_are_killed(self):
+        before = self.deaths()
         over = threading.Event()
 
         def kill():
             dice = random.Random(7)
             while not over.is_set():
-                leased_before = self.leased()
-                idle = self.daemon.inits()
-                if idle and not leased_before:
-                    quietly(dice.choice(idle), signal.SIGKILL)
-                time.sleep(0.002)
+                # Stopped first, so that a create meets one in time.
+                chosen = [pid for pid in self.daemon.inits() if dice.random() < 0.2]
+                for pid in chosen:
+                    quietly(pid, signal.SIGSTOP)
+                time.sleep(0.02)
+                for pid in chosen:
+                    quietly(pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
         killer.start()
@@ -136,10 +180,10 @@ class Deaths(ExecdCase):
                 answer = self.create()
                 self.assertEqual(answer.status, 202, answer.body)
                 self.ask("DELETE", f"/v1/sandboxes/{answer.json['id']}")
-                t.wait_until(lambda: not self.leased(), what="it is released")
         finally:
             over.set()
             killer.join()
+        self.assertGreater(self.deaths(), before, "none was met: this has shown nothing")
 
 
 del ExecdCase
