@@ -333,11 +333,11 @@ static struct MHD_Daemon *start_mhd(struct sp_listener *listener)
 	return MHD_start_daemon(
 		flags, 0, accept_policy, listener, sp_request_access, listener,
 		MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned int)(beyond_all_limits(api) + 1),
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SP_API_CONNECTION_MEMORY,
-		MHD_OPTION_CONNECTION_TIMEOUT, SP_API_STALL_TIMEOUT_S, MHD_OPTION_NOTIFY_CONNECTION,
-		sp_connection_notify, listener, MHD_OPTION_NOTIFY_COMPLETED, sp_request_completed,
-		NULL, MHD_OPTION_URI_LOG_CALLBACK, sp_connection_request_line, NULL,
+		(unsigned int)(beyond_all_limits(api) + 1), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)SP_API_CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
+		SP_API_STALL_TIMEOUT_S, MHD_OPTION_NOTIFY_CONNECTION, sp_connection_notify,
+		listener, MHD_OPTION_NOTIFY_COMPLETED, sp_request_completed, NULL,
+		MHD_OPTION_URI_LOG_CALLBACK, sp_connection_request_line, NULL,
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
 		1, MHD_OPTION_ARRAY, socket_option, MHD_OPTION_END);
 }

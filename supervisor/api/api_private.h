@@ -48,9 +48,9 @@
 #define SP_API_INPUT_FREE      (68u * 1024)
 /* Output that waits for clients to read it. When all of it together is more, every stream counts
  * as full much sooner and programs wait; nothing is lost. */
-#define SP_API_OUTPUT_TOTAL    (256u << 20)
-#define SP_API_BACKLOG              511
-#define SP_API_WORKSPACE_MAX        4096u
+#define SP_API_OUTPUT_TOTAL  (256u << 20)
+#define SP_API_BACKLOG       511
+#define SP_API_WORKSPACE_MAX 4096u
 
 struct sp_answer_header;
 struct sp_body_sink;
@@ -86,11 +86,11 @@ struct sp_api {
 
 	struct sp_list connections;
 	uint32_t connection_count;
-	uint32_t refused_count; /* of these, those that are over the limit, … */
-	uint32_t extra_count;   /* … and operators who are served all the same */
-	int fd_ceiling;         /* of descriptors, see pool/base/fd.h */
-	struct sp_list streams; /* every open sp_duplex */
-	struct sp_list flush;   /* those with something to write, … */
+	uint32_t refused_count;     /* of these, those that are over the limit, … */
+	uint32_t extra_count;       /* … and operators who are served all the same */
+	int fd_ceiling;             /* of descriptors, see pool/base/fd.h */
+	struct sp_list streams;     /* every open sp_duplex */
+	struct sp_list flush;       /* those with something to write, … */
 	struct sp_list late_events; /* … event streams that had their share of this turn, and … */
 	int64_t event_share;        /* … what is left of it (execd_events.c) */
 	uv_check_t check; /* … listeners to run: all done at the end of a turn of the loop … */
@@ -164,7 +164,7 @@ struct sp_request {
 	struct sp_guard headers;
 	struct sp_caller caller;
 	struct sp_buf body;
-	size_t body_charged; /* of api->input_bytes */
+	size_t body_charged;             /* of api->input_bytes */
 	const struct sp_body_sink *sink; /* takes the body as it comes, see request_body.h; */
 	void *sink_arg;                  /* … until then it is collected in `body` */
 	uint64_t body_taken;             /* by the sink */
@@ -172,7 +172,7 @@ struct sp_request {
 	bool body_waits;                 /* suspended, until the sink takes more */
 	bool body_cut;                   /* nobody takes it any more */
 	struct sp_err early; /* found before the body was read; answered instead of the handler */
-	bool body_refused; /* what still comes of it is thrown away */
+	bool body_refused;   /* what still comes of it is thrown away */
 	bool dispatched;
 	bool suspended;
 	bool close; /* end the connection after the answer */

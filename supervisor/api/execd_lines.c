@@ -13,10 +13,12 @@ void sp_lines_init(struct sp_lines *lines)
 {
 	*lines = (struct sp_lines){0};
 	sp_buf_init(&lines->tail, SP_EXECD_LINE_MAX);
+	lines->piece_max = SP_EXECD_LINE_MAX;
 }
 
 void sp_lines_limit(struct sp_lines *lines, size_t piece_max)
 {
+	lines->piece_max = piece_max;
 	lines->tail.max = SP_MAX(piece_max, lines->tail.len);
 }
 
@@ -71,10 +73,14 @@ static size_t keep(struct sp_lines *lines, const char *data, size_t len)
 /* The tail is as long as it may get, or cannot grow. */
 static bool give_piece(struct sp_lines *lines, sp_line_cb *emit, void *arg)
 {
-	size_t len = piece_length(sp_buf_text(&lines->tail), lines->tail.len);
+	size_t len =
+		piece_length(sp_buf_text(&lines->tail), SP_MIN(lines->tail.len, lines->piece_max));
+	bool more;
 
 	lines->in_piece = true;
-	return give_tail(lines, len, emit, arg);
+	more = give_tail(lines, len, emit, arg);
+	lines->tail.max = SP_MAX(lines->piece_max, lines->tail.len);
+	return more;
 }
 
 /* `len` bytes and the end of their line. */
@@ -130,6 +136,11 @@ size_t sp_lines_feed(struct sp_lines *lines, const char *data, size_t len, sp_li
 		size_t line = line_length(data + at, len - at);
 		size_t taken = line;
 
+		/* Kept while pieces could be longer. */
+		if (lines->tail.len > lines->piece_max) {
+			more = give_piece(lines, emit, arg);
+			continue;
+		}
 		if (line == 0 && lines->after_cr && data[at] == '\n') {
 			lines->after_cr = false;
 			at++;

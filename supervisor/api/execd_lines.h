@@ -15,6 +15,7 @@
 
 struct sp_lines {
 	struct sp_buf tail;
+	size_t piece_max;
 	bool after_cr; /* the last byte was CR: an LF now belongs to it */
 	bool in_piece; /* a piece of the line that goes on was given out */
 };

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#define ESCAPE_MAX 6
+
 void sp_json_out_init(struct sp_json_out *out, struct sp_buf *buf)
 {
 	*out = (struct sp_json_out){.buf = buf};
@@ -66,29 +68,32 @@ static bool is_plain(unsigned char byte)
 	return byte >= ' ' && byte < 0x7f && byte != '"' && byte != '\\';
 }
 
-/* The escape of one ASCII byte that is not plain, in buffer (>= 7 bytes). */
-static const char *escape(unsigned char byte, char *buffer)
+/* The escape of one ASCII byte that is not plain, at `to`; returns its length. */
+static size_t escape(unsigned char byte, char *to)
 {
-	switch (byte) {
-	case '"':
-		return "\\\"";
-	case '\\':
-		return "\\\\";
-	case '\n':
-		return "\\n";
-	case '\r':
-		return "\\r";
-	case '\t':
-		return "\\t";
-	default:
-		(void)snprintf(buffer, 7, "\\u%04x", byte);
-		return buffer;
+	static const char digits[] = "0123456789abcdef";
+	static const char letters[][2] = {
+		{'"', '"'}, {'\\', '\\'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}};
+
+	to[0] = '\\';
+	for (size_t i = 0; i < SP_ARRAY_SIZE(letters); i++) {
+		if ((unsigned char)letters[i][0] != byte)
+			continue;
+		to[1] = letters[i][1];
+		return 2;
 	}
+	memcpy(to + 1, "u00", 3);
+	to[4] = digits[byte >> 4];
+	to[5] = digits[byte & 15];
+	return 6;
 }
 
+/* What is not plain is collected: programs that write nothing else are as common as those that
+ * never do, and half a megabyte of it in pieces of six bytes keeps the loop for too long. */
 static void put_escaped(struct sp_json_out *out, const unsigned char *at, size_t left)
 {
-	char buffer[8];
+	char chunk[256];
+	size_t filled = 0;
 
 	while (left > 0 && out->status == 0) {
 		size_t run = 0;
@@ -96,23 +101,30 @@ static void put_escaped(struct sp_json_out *out, const unsigned char *at, size_t
 
 		while (run < left && is_plain(at[run]))
 			run++;
-		put(out, at, run);
+		if (run > 0 || filled > sizeof(chunk) - ESCAPE_MAX) {
+			put(out, chunk, filled);
+			filled = 0;
+			put(out, at, run);
+		}
 		at += run;
 		left -= run;
 		if (left == 0)
-			return;
+			break;
 		len = sequence_length(at, left);
-		if (len == 0) {
-			put_text(out, "\xef\xbf\xbd");
+		if (len == 1) {
+			filled += escape(at[0], chunk + filled);
+		} else if (len == 0) {
+			memcpy(chunk + filled, "\xef\xbf\xbd", 3);
+			filled += 3;
 			len = 1;
-		} else if (len == 1) {
-			put_text(out, escape(at[0], buffer));
 		} else {
-			put(out, at, len);
+			memcpy(chunk + filled, at, len);
+			filled += len;
 		}
 		at += len;
 		left -= len;
 	}
+	put(out, chunk, filled);
 }
 
 /* Most keys are ours; paths of files and labels of sandboxes are anybody's. */
@@ -265,7 +277,7 @@ bool sp_utf8_valid(const void *data, size_t len, size_t *ret_escaped)
 		if (step > 1 || is_plain(at[0]))
 			escaped += step;
 		else
-			escaped += strlen(escape(at[0], buffer));
+			escaped += escape(at[0], buffer);
 		at += step;
 		len -= step;
 	}

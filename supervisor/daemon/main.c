@@ -11,13 +11,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <uv.h>
 
-#define EXIT_USAGE 2
+#define EXIT_USAGE  2
+#define LARGE_BLOCK (512 * 1024)
 
 struct program {
 	uv_loop_t loop;
@@ -145,6 +147,15 @@ static void abandon(struct program *program)
 	(void)uv_loop_close(&program->loop);
 }
 
+/* Left to itself glibc learns from the first large block that is freed to keep all later ones in
+ * its heap, up to 32 MiB each: what a flood needed for a moment would then stay for good, in
+ * pieces. */
+static void return_large_blocks(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
+	(void)mallopt(M_TRIM_THRESHOLD, 2 * LARGE_BLOCK);
+}
+
 int main(int argc, char **argv)
 {
 	struct sp_daemon_options options = {0};
@@ -153,6 +164,7 @@ int main(int argc, char **argv)
 	int status;
 
 	occupy_standard_fds();
+	return_large_blocks();
 	if (parse_options(argc, argv, &options, &status) != 0)
 		return status;
 	sp_log_init("sandpoold", STDERR_FILENO, SP_LOG_INFO);
