@@ -1,13 +1,17 @@
 // What OpenSandbox's own client waits for, call by call, one rotation: every round does each once,
 // so the machine's drift hits all alike. Prints one row of milliseconds a line, for tests/bench/run.
 //
-//	node sdk.mjs DOMAIN KEY ROUNDS GAP_MS
+//	node sdk.mjs DOMAIN KEY ROUNDS GAP_MS BARE
+//
+// BARE: the domain of a server (sdk_bare.mjs) that only answers; what a create takes with it is
+// what the client itself takes.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { ConnectionConfig, Sandbox } from "@alibaba-group/opensandbox";
 
-const [domain, apiKey, rounds, gap] = process.argv.slice(2);
+const [domain, apiKey, rounds, gap, bare] = process.argv.slice(2);
 const connectionConfig = new ConnectionConfig({ domain, apiKey });
+const bareConfig = new ConnectionConfig({ domain: bare, apiKey });
 const rows = new Map();
 
 async function timed(name, body) {
@@ -31,6 +35,10 @@ for (let round = 0; round < Number(rounds); round++) {
   await timed("session_run", () => session.run("true"));
   await timed("kill", () => sandbox.kill());
   await sandbox.close();
+  const nothing = await timed("bare_create", () =>
+    Sandbox.create({ connectionConfig: bareConfig, image: "python:3.11" }),
+  );
+  await nothing.close();
   await sleep(Number(gap));
 }
 

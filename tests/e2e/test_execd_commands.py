@@ -788,6 +788,12 @@ class Code(CommandCase):
         self.assertEqual(self.contexts(), [])
         t.wait_until(lambda: self.command("pgrep -c python").texts() == ["0"], 5, "their ends")
 
+    def test_a_053_there_is_no_java(self):
+        for path, body in (("/code/context", {"language": "java"}),
+                           ("/code", {"code": "1", "context": {"language": "java"}})):
+            response = self.refuses(500, "RUNTIME_ERROR", "POST", path, body)
+            self.assertIn("there are python and bash", response.json["message"])
+
     def test_a_055_contexts_share_nothing(self):
         one, two = self.new_context(), self.new_context(cwd="/var")
         self.code("shared = 1", id=one)
