@@ -456,14 +456,14 @@ class Statuses(ExecdCase):
         self.each(lambda _operation: True, act)
 
     def test_too_many_connections(self):
-        """What is beyond the limit is told so, whatever it asks for."""
+        """What is beyond the limit of TCP is told so, whatever it asks for."""
         held = []
         try:
             for _ in range(MAX_CONNECTIONS):
                 held.append(socket.create_connection(("127.0.0.1", self.tcp), timeout=20))
             t.wait_until(lambda: self.ask("GET", "/healthz").status == 503, 10, "it is full")
             self.each(lambda _operation: True,
-                      lambda name, _operation: self.ask_for(name, 503))
+                      lambda name, _operation: self.ask_for(name, 503, local=False))
         finally:
             for sock in held:
                 sock.close()
