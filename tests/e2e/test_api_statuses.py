@@ -456,14 +456,14 @@ class Statuses(ExecdCase):
         self.each(lambda _operation: True, act)
 
     def test_too_many_connections(self):
-        """What is beyond the limit is told so, whatever it asks for."""
+        """What is beyond the limit of TCP is told so, whatever it asks for."""
         held = []
         try:
             for _ in range(MAX_CONNECTIONS):
                 held.append(socket.create_connection(("127.0.0.1", self.tcp), timeout=20))
             t.wait_until(lambda: self.ask("GET", "/healthz").status == 503, 10, "it is full")
             self.each(lambda _operation: True,
-                      lambda name, _operation: self.ask_for(name, 503))
+                      lambda name, _operation: self.ask_for(name, 503, local=False))
         finally:
             for sock in held:
                 sock.close()
@@ -713,6 +713,13 @@ class Statuses(ExecdCase):
             for name, request in asked.items():
                 with self.subTest(name):
                     self.ask_for(name, 429, **request)
+
+    def test_execd_events_of_a_failure(self):
+        for name in ("runCommand", "runInSession", "runIsolated"):
+            key = "code" if name == "runIsolated" else "command"
+            answer = self.ask_for(name, 200, **{**self.meant(name), "body": {key: "exit 3"}})
+            self.assertIn(b'"evalue":"3"', answer.body)
+        self.ask_for("runCode", 200, body={"code": "1 / 0", "context": {"language": "python"}})
 
     def test_execd_diff(self):
         self.ask_for("diffIsolated", 409, key=self.isolated_session("rw"))
