@@ -714,6 +714,13 @@ class Statuses(ExecdCase):
                 with self.subTest(name):
                     self.ask_for(name, 429, **request)
 
+    def test_execd_events_of_a_failure(self):
+        for name in ("runCommand", "runInSession", "runIsolated"):
+            key = "code" if name == "runIsolated" else "command"
+            answer = self.ask_for(name, 200, **{**self.meant(name), "body": {key: "exit 3"}})
+            self.assertIn(b'"evalue":"3"', answer.body)
+        self.ask_for("runCode", 200, body={"code": "1 / 0", "context": {"language": "python"}})
+
     def test_execd_diff(self):
         self.ask_for("diffIsolated", 409, key=self.isolated_session("rw"))
         full = self.isolated_session("overlay", "/mnt")
