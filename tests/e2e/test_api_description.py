@@ -101,7 +101,8 @@ class Description(Case):
         done = subprocess.run(
             [*npm.install().program("redocly"), "lint", "--config",
              t.ROOT / "tests" / "lib" / "redocly.yaml", openapi.PATH],
-            env={**os.environ, "REDOCLY_TELEMETRY": "off", "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true"},
+            env={**os.environ, **npm.ENVIRONMENT, "REDOCLY_TELEMETRY": "off",
+                 "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=60 * t.SLOW_FACTOR, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)

@@ -29,6 +29,8 @@ INSTALLED = t.BIN.parent / "tests" / "npm"
 NODE_MIN = (20, 19)
 RETRY_S = 600
 TIMEOUT_S = 600
+# Node's own cache of compiled code would be left in /tmp.
+ENVIRONMENT = {"NODE_DISABLE_COMPILE_CACHE": "1"}
 CPUS = {"x86_64": "x64", "aarch64": "arm64"}
 
 
@@ -74,8 +76,8 @@ def npm_ci(options):
         result = subprocess.run(
             ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error",
              "--fetch-retries=1", "--fetch-timeout=60000", *options],
-            cwd=INSTALLED, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
+            cwd=INSTALLED, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return f"npm ci: not over within {TIMEOUT_S} s"
     if result.returncode == 0:
