@@ -37,6 +37,7 @@ MAX_CONNECTIONS = 96
 HEADERS_MAX = 64
 BODY_MAX = 1 << 20
 EXECS_MAX = 64
+OWNER = 4321  # of what is bound
 UNKNOWN_ID = "0123456789abcdefghjk"
 UNKNOWN_UUID = "00000000-0000-4000-8000-000000000000"
 EXECD = "/v1/sandboxes/{uuid}/proxy/44772"
@@ -47,9 +48,15 @@ PORT = 8080
 # expression for all of an operation's name, which is its operationId, or "METHOD path" without one.
 NOT_SEEN = [
     (".*", "500", "a fault of the daemon itself, or no memory; where more is behind it a test says so"),
-    (".*[fF]iles?|.*(Director(y|ies)|FileInfo|Download|Upload|diffIsolated)|.*/proxy/.port./.*", "429",
+    (".*[fF]iles?|.*(Director(y|ies)|FileInfo|Download|Upload)|(diff|commit)(Isolated|Overlay)|.*/proxy/.port./.*", "429",
      "24 calls in a sandbox have their turn and the others wait, so the daemon's limit of 32 is met "
      "only while calls whose clients left are still ending"),
+    ("commitIsolated", "403", "whoever may write in an overlay may in its base, or else it is "
+     "mounted read-only and nothing can be written in either"),
+    ("commitOverlay", "422", "no workload can make a device"),
+    ("commitOverlay", "501", "a source on a network or FUSE file system"),
+    ("commitOverlay", "507", "a full file system of the host"),
+    ("diffOverlay", "409", "the overlay is being committed"),
     ("run", "410", "the pool ends, or the sandbox dies, between the grant and the start"),
     ("createSandbox", "404", "the sandbox dies between its grant and its first use"),
 ]
@@ -123,9 +130,12 @@ class Statuses(ExecdCase):
     @classmethod
     def listen_more(cls, directory):
         cls.binds = f"{directory}/binds"
-        os.makedirs(f"{cls.binds}/source")
+        for name in ("source", "only"):
+            os.makedirs(f"{cls.binds}/{name}")
+            os.chown(f"{cls.binds}/{name}", OWNER, OWNER)
         return [], {"max_connections": MAX_CONNECTIONS, "allow_direct": True,
-                    "pools": {"default": {"allowed_binds": [cls.binds]}}}
+                    "pools": {"default": {"allowed_binds": [
+                        cls.binds, {"path": f"{cls.binds}/only", "read_only": True}]}}}
 
     def credentials(self):
         return {"OPEN-SANDBOX-API-KEY": KEY, "X-EXECD-ACCESS-TOKEN": self.sandbox.token,
@@ -141,7 +151,7 @@ class Statuses(ExecdCase):
 
     def target(self, operation, variables, query):
         values = {"uuid": self.sandbox.uuid, "id": self.sandbox.own_id, "pool": "default",
-                  "host": "nowhere", "port": "9", "key": "none", "name": "none", "tail": "x",
+                  "host": "nowhere", "port": "9", "key": "none", "name": "none", "tail": "x", "number": "1",
                   **variables}
         path = re.sub(r"\{(\w+)\}", lambda match: str(values[match.group(1)]), operation.path)
         return path + (f"?{query}" if query else "")
@@ -284,6 +294,17 @@ class Statuses(ExecdCase):
 
     def meant_exec(self):
         return {"body": {"argv": ["true"]}}
+
+    def overlay(self, source="source", **more):
+        """How one is asked for, in a sandbox of its own that lasts as long as the test."""
+        bind = {"source": f"{self.binds}/{source}", "target": "/workspace", "mode": "overlay"}
+        box = self.acquire(binds=[{**bind, **more}])
+        return {"id": box["id"], "headers": {"X-Sandpool-Token": box["token"]}}
+
+    def meant_listOverlays(self):
+        return self.overlay()
+
+    meant_diffOverlay = meant_commitOverlay = meant_listOverlays
 
     def meant_releaseSandbox(self):
         box = self.acquire()
@@ -527,7 +548,6 @@ class Statuses(ExecdCase):
         self.daemon.call("DELETE", f"/v1/sandboxes/{held['id']}")
 
     def test_own_acquire(self):
-        os.chown(self.binds + "/source", 4321, 4321)
         bind = {"source": self.binds + "/source", "target": "/mnt"}
         lease = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
         for name in ("acquire", "run"):
@@ -609,6 +629,24 @@ class Statuses(ExecdCase):
             self.inside("cd /data && seq 70000 | xargs touch 2>/dev/null; ! touch /data/more")
             self.ask_for("makeDirectories", 507, body={"/data/d": {"mode": 755}})
             self.ask_for("moveFiles", 507, body=[{"src": "/tmp/half", "dest": "/data/half"}])
+
+    def test_own_overlays(self):
+        asked = self.overlay()
+        self.ask_for("diffOverlay", 206, **{**asked, "headers": {**asked["headers"],
+                                                                 "Range": "bytes=0-1"}})
+        self.ask_for("diffOverlay", 416, **{**asked, "headers": {**asked["headers"],
+                                                                 "Range": "bytes=999999-"}})
+        later = {"If-Modified-Since": "Fri, 31 Dec 2100 00:00:00 GMT"}
+        self.ask_for("diffOverlay", 304, **{**asked, "headers": {**asked["headers"], **later}})
+        for name in ("diffOverlay", "commitOverlay"):
+            self.ask_for(name, 404, number=8, **asked)
+        with open(f"{self.binds}/source/new", "w", encoding="ascii"):
+            pass  # by somebody else
+        self.ask_for("commitOverlay", 409, **asked)
+        self.ask_for("commitOverlay", 403, **self.overlay("only"))
+        full = self.overlay(size="1MiB")
+        self.ask_for("exec", 200, body={"shell": "head -c 900K /dev/urandom > big"}, **full)
+        self.ask_for("diffOverlay", 413, **full)
 
     # ---- the lifecycle API ----
 
@@ -727,6 +765,15 @@ class Statuses(ExecdCase):
         self.ask_for("runIsolated", 200, key=full,
                      body={"code": "head -c 7M /dev/urandom > big; wc -c big"})
         self.ask_for("diffIsolated", 413, key=full)
+
+    def test_execd_commit(self):
+        self.ask_for("commitIsolated", 409, key=self.isolated_session("rw"))
+        with self.another_sandbox():
+            self.inside("head -c 7M /dev/zero > /data/most")
+            key = self.isolated_session("overlay", "/data")
+            self.ask_for("runIsolated", 200, key=key,
+                         body={"code": "head -c 3M /dev/zero > new; ls -l new"})
+            self.ask_for("commitIsolated", 507, key=key)
 
     # ---- a store that hosts share ----
 
