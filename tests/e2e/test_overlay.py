@@ -340,6 +340,12 @@ class Spoilt(OverlayCase):
         self.assertEqual(self.diff(box).extractfile("half").read(), b"half\n")
         self.assertEqual(snapshot(self.base), before)
 
+    def test_after_too_much_output(self):
+        box = self.acquire(self.overlay())
+        outcome = box.shell("echo half > /workspace/half; seq 100000", output_limit=1000)
+        self.assertEqual(outcome.reason, "output")
+        self.assertSpoilt(box, "output")
+
     def test_after_a_signal(self):
         box = self.acquire(self.overlay())
         self.assertEqual(box.shell("echo half > /workspace/half; kill -ABRT $$").reason, "signaled")
@@ -844,6 +850,16 @@ class CommandLine(OverlayCase):
             refused = self.daemon.cli(verb, "--number", "2", box)
             self.assertEqual(refused.returncode, 125)
             self.assertIn(self.base.encode(), refused.stderr)
+
+
+class ShortLives(OverlayCase):
+    config = {"pools": {"default": {"idle_timeout": "3s"}}}
+
+    def test_a_command_outlives_what_is_left_of_the_idle_life(self):
+        done = self.daemon.cli("run", "--wait", "20s", "--overlay", f"{self.base}:/workspace",
+                               "--commit", "--", "sh", "-c", "sleep 5; echo x > /workspace/x")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.text("x"), "x\n")
 
 
 class Rootless(t.Case):
