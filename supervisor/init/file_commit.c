@@ -68,7 +68,7 @@ static int lock_base(struct commit *commit)
 	long status = RAW2(SYS_flock, commit->base_fd, LOCK_EX | LOCK_NB);
 
 	if (status == -EWOULDBLOCK)
-		return commit_fail(commit, -EBUSY, SP_INIT_COMMIT_BUSY, ".");
+		return commit_fail(commit, -EBUSY, SP_INIT_COMMIT_LOCKED, ".");
 	return (int)status;
 }
 
