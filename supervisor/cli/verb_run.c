@@ -10,7 +10,8 @@
  *
  * With an overlay whose changes somebody wants (--diff, --commit) or that somebody is asked about
  * (--check) it is steps as well: the command's stream stays open until the changes are fetched and
- * written back, so that the sandbox and all that is in it goes with us whatever ends us.
+ * written back, so that the sandbox and all that is in it goes with us whatever ends us. Its lease
+ * is renewed meanwhile: what it has left of its idle life says nothing about the command's.
  *
  * Over Redis it is acquire, exec, release, too, and whoever has the sandbox cannot see us go. So
  * the lease is short and renewed while the command runs: killed, we leave a sandbox for a minute.
@@ -33,7 +34,7 @@
 #define FILE_DIR           "/workspace/"
 #define FILE_PLACEHOLDER   "{}"
 #define RELEASE_TIMEOUT_MS (5 * SP_MS_PER_S)
-#define LEASE_MS           (60 * SP_MS_PER_S) /* over Redis */
+#define LEASE_MS           (60 * SP_MS_PER_S) /* over Redis, and with overlays */
 #define LEASE_TEXT         "60s"
 #define RENEW_MS           (LEASE_MS / 3)
 #define RENEW_TIMEOUT_MS   (2 * SP_MS_PER_S) /* the command's output stands still meanwhile */
@@ -436,7 +437,11 @@ static int begin_overlays(struct step_run *run, struct sp_err *err)
 		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				     "--diff is of one overlay, and there are %zu",
 				     run->overlays.count);
-	return status < 0 ? status : check_overlays(run, "start", err);
+	if (status == 0)
+		status = check_overlays(run, "start", err);
+	if (status == 0)
+		renew(run);
+	return status;
 }
 
 static int commit_overlays(const struct step_run *run, struct sp_err *err)
@@ -458,13 +463,14 @@ static int commit_overlays(const struct step_run *run, struct sp_err *err)
 }
 
 /* The command has ended. Its exit status is ours, unless what was asked for cannot be done. */
-static int end_overlays(const struct step_run *run, int exit_code)
+static int end_overlays(struct step_run *run, int exit_code)
 {
 	struct sp_cli *cli = run->session->cli;
 	const char *diff = sp_cli_args_value(&cli->args, &options[OPTION_DIFF]);
 	struct sp_err err = {0};
 	int status = 0;
 
+	renew(run);
 	if (diff)
 		status = sp_cli_overlay_diff(cli, sp_buf_text(&run->target), &run->overlays.at[0],
 					     diff, &err);
@@ -503,7 +509,7 @@ static int run_in_steps(struct sp_cli_session *session, const char *file)
 	int status;
 
 	sp_buf_init(&run.target, SP_CLI_REQUEST_MAX);
-	if (cli->over_redis) {
+	if (cli->over_redis || overlays) {
 		session->tick = renew;
 		session->tick_arg = &run;
 		session->tick_ms = RENEW_MS;

@@ -438,7 +438,6 @@ void exec_on_exited(struct sp_exec *exec, const struct sp_init_exited *exited)
 	else if ((result->signal == SIGKILL || result->exit_code == EXIT_OF_OOM) &&
 		 out_of_memory(exec))
 		result->reason = SP_EXEC_MEMORY;
-	overlays_spoil(exec, exec->over_limit ? SP_EXEC_OUTPUT : result->reason);
 	release_one_shot(exec);
 	begin_drain(exec);
 	exec_progress(exec);
@@ -534,6 +533,7 @@ static void finish(struct sp_exec *exec)
 	if (exec->over_limit &&
 	    (result.reason == SP_EXEC_EXITED || result.reason == SP_EXEC_SIGNALED))
 		result.reason = SP_EXEC_OUTPUT;
+	overlays_spoil(exec, result.reason);
 	if (!exec->own)
 		metrics_exec(exec->service, exec->pool_name, &result);
 	if (exec->isolated)

@@ -263,6 +263,8 @@ const char *files_commit_refusal(const char *stage, enum sp_code *ret_code)
 		 "be noticed"},
 		{SP_INIT_COMMIT_LIMIT, SP_CODE_TOO_MANY, "there is too much for one commit"},
 		{SP_INIT_COMMIT_BUSY, SP_CODE_CONFLICT, "what runs there does not end"},
+		{SP_INIT_COMMIT_LOCKED, SP_CODE_CONFLICT,
+		 "another commit to that base is under way"},
 		{SP_INIT_COMMIT_RESERVED, SP_CODE_CONFLICT, "a name that commits use themselves"},
 		{SP_INIT_COMMIT_OWNER, SP_CODE_FILE_DENIED,
 		 "the workload may not do this in the base"},

@@ -14,11 +14,12 @@
 #define SP_INIT_COMMIT_JOURNAL_H
 
 #include "pool/base/base.h"
+#include "supervisor/sandbox/file_system.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define COMMIT_DIR         ".sandpool-commit"
+#define COMMIT_DIR         SP_COMMIT_DIR
 #define COMMIT_JOURNAL_MAX (256u * 1024 * 1024) /* bytes */
 #define COMMIT_RECORDS_MAX 2000000u
 #define COMMIT_MODE        01777u

@@ -5,6 +5,7 @@
 
 #include "pool/base/fd.h"
 #include "supervisor/init/raw.h"
+#include "supervisor/sandbox/file_system.h"
 #include "supervisor/sandbox/syscalls.h"
 
 #include <errno.h>
@@ -26,25 +27,6 @@
 #define SLEW_PART     1000   /* a clock may be slowed down by that part … */
 #define SLEW_NS       INT64_C(100000000) /* … and this much */
 
-/* Where the kernel's stamps are somebody else's: a server's, or a program's. */
-static const uint32_t foreign[] = {
-	0x6969,     /* nfs */
-	0xff534d42, /* cifs */
-	0xfe534d42, /* smb2 */
-	0x517b,     /* smb */
-	0x65735546, /* fuse */
-	0x01021997, /* 9p */
-	0x00c36400, /* ceph */
-	0x5346414f, /* afs */
-	0x6b414653, /* kafs */
-	0x0bd00bd0, /* lustre */
-	0x7461636f, /* ocfs2 */
-	0x01161970, /* gfs2 */
-	0x73757245, /* coda */
-	0x786f4256, /* vboxsf */
-	0xbacbacbc, /* vmhgfs */
-};
-
 static char copy_space[COPY_SIZE];
 static char link_space[PATH_MAX];
 
@@ -57,9 +39,8 @@ static int check_filesystem(struct commit *commit)
 
 	if (status < 0)
 		return (int)status;
-	for (size_t i = 0; i < SP_ARRAY_SIZE(foreign); i++)
-		if ((uint32_t)info.f_type == foreign[i])
-			return commit_fail(commit, -EOPNOTSUPP, SP_INIT_COMMIT_FILESYSTEM, ".");
+	if (sp_file_system_remote(info.f_type))
+		return commit_fail(commit, -EOPNOTSUPP, SP_INIT_COMMIT_FILESYSTEM, ".");
 	return 0;
 }
 
@@ -87,7 +68,7 @@ static int lock_base(struct commit *commit)
 	long status = RAW2(SYS_flock, commit->base_fd, LOCK_EX | LOCK_NB);
 
 	if (status == -EWOULDBLOCK)
-		return commit_fail(commit, -EBUSY, SP_INIT_COMMIT_BUSY, ".");
+		return commit_fail(commit, -EBUSY, SP_INIT_COMMIT_LOCKED, ".");
 	return (int)status;
 }
 

@@ -319,6 +319,7 @@ struct sp_init_file_result {
 #define SP_INIT_COMMIT_FILESYSTEM "filesystem" /* EOPNOTSUPP: a base that cannot be compared */
 #define SP_INIT_COMMIT_LIMIT      "limit"      /* E2BIG */
 #define SP_INIT_COMMIT_BUSY       "busy"       /* EBUSY: what runs there does not end */
+#define SP_INIT_COMMIT_LOCKED     "locked"     /* EBUSY: another one is at work on that base */
 #define SP_INIT_COMMIT_RESERVED   "reserved"   /* EEXIST: the upper has a name that is ours */
 #define SP_INIT_COMMIT_OWNER      "owner"      /* EPERM: the workload may not do this in the base */
 #define SP_INIT_COMMIT_KIND       "kind"       /* EINVAL: a device */

@@ -81,9 +81,6 @@ struct sp_launcher_command {
 #define SP_BIND_F_OVERLAY   0x02u /* it is to lie below an overlay */
 #define SP_BIND_F_ALL       0x03u
 
-/* What a commit keeps in its base until all of it is done. */
-#define SP_COMMIT_DIR ".sandpool-commit"
-
 struct sp_launcher_bind {
 	struct sp_launcher_header header;
 	uint32_t slot;
@@ -103,7 +100,7 @@ struct sp_launcher_answer {
 	uint32_t slot;
 	uint64_t serial;
 	uint32_t value;    /* EXEC_CGROUP_READY: number; CONFIG: pools; GONE: wait status; BOUND: 1:
-			    * it has a SP_COMMIT_DIR */
+			    * a commit was cut off in it */
 	uint32_t degraded; /* CREATED: bits of sp_launcher_limit that could not be enforced */
 	uint32_t host_uid_base; /* CREATED: host id of the sandbox's id 0 (rootless: the mapped uid)
 				 */

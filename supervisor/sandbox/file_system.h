@@ -1,10 +1,14 @@
 /*
- * Which file systems can lie below an overlay whose changes are to be written back.
+ * What is known of a directory below an overlay whose changes are to be written back: on which file
+ * systems it cannot be, and the name in it that is ours.
  */
 #ifndef SP_SANDBOX_FILE_SYSTEM_H
 #define SP_SANDBOX_FILE_SYSTEM_H
 
 #include <stdbool.h>
+
+/* What a commit keeps in its base until all of it is done. */
+#define SP_COMMIT_DIR ".sandpool-commit"
 
 /* f_type of statfs(2): what others change there does not show in this kernel's time stamps, or not
  * at once. */

@@ -121,6 +121,25 @@ class Commit(Base):
         size = self.outside("stat -c %s /workspace/busy")
         self.must(session, "sleep 0.1; stat -c %s busy", size)
 
+    def test_it_is_finished_without_its_client(self):
+        session = self.create(mode="overlay")
+        self.must(session, "mkdir d; for i in $(seq 2000); do echo $i > d/$i; done")
+        sock = self.connect()
+        self.send(sock, "POST", f"{self.sandbox.root}/v1/isolated/session/{session}/commit",
+                  {**self.sandbox.headers, "Content-Length": 0})
+        t.wait_until(lambda: self.outside("ls -A /workspace") != "")
+        sock.close()
+        t.wait_until(lambda: self.outside("ls -A /workspace; ls /workspace/d | wc -l") ==
+                     "d\n2000\n", timeout=60)
+
+        def goes_on():
+            response = self.sandbox.execd("POST", f"/v1/isolated/session/{session}/run",
+                                          {"code": "echo on > on"})
+            self.assertIn(response.status, (200, 409), response.body)
+            return response.status == 200
+        t.wait_until(goes_on)
+        self.assertEqual(self.commit(session)["files"], 1)
+
     def run_outside_sees(self, session):
         response = self.sandbox.execd(
             "GET", f"/v1/isolated/session/{session}/files/info?path=/workspace/file")

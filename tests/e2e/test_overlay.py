@@ -3,12 +3,13 @@
 import io
 import os
 import shutil
-import signal
+import socket
 import stat
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -339,6 +340,12 @@ class Spoilt(OverlayCase):
         self.assertEqual(self.diff(box).extractfile("half").read(), b"half\n")
         self.assertEqual(snapshot(self.base), before)
 
+    def test_after_too_much_output(self):
+        box = self.acquire(self.overlay())
+        outcome = box.shell("echo half > /workspace/half; seq 100000", output_limit=1000)
+        self.assertEqual(outcome.reason, "output")
+        self.assertSpoilt(box, "output")
+
     def test_after_a_signal(self):
         box = self.acquire(self.overlay())
         self.assertEqual(box.shell("echo half > /workspace/half; kill -ABRT $$").reason, "signaled")
@@ -462,6 +469,58 @@ class Commit(OverlayCase):
         self.assertEqual(box.shell("stat -c %s /workspace/y").text, str(size))
         self.assertEqual(self.text("x"), "x\n")
 
+    def commit_much(self):
+        """A box with an overlay whose commit takes a while, and the thread that asks for it."""
+        box = self.acquire(self.overlay())
+        self.assertExited(box.shell("cd /workspace && seq 400 | split -l 1 -a 4 - many-"))
+        result = []
+
+        def ask():
+            try:
+                result.append(self.commit(box))
+            except t.ApiError as error:
+                result.append(error)
+        thread = threading.Thread(target=ask)
+        return box, thread, result
+
+    @t.limit(180)
+    def test_nothing_starts_meanwhile(self):
+        box, thread, result = self.commit_much()
+        thread.start()
+        wait_until(lambda: os.path.exists(f"{self.base}/.sandpool-commit"), 20, "it has begun",
+                   interval=0.001)
+        refused = []
+        while thread.is_alive():
+            for attempt in (lambda: box.shell("true"), lambda: self.commit(box)):
+                try:
+                    attempt()
+                except t.ApiError as error:
+                    refused.append(error)
+            time.sleep(0.005)
+        thread.join()
+        self.assertEqual(result[0]["files"], 400, result)
+        self.assertTrue(any("being committed" in str(error) for error in refused), refused)
+        self.assertEqual({error.code for error in refused}, {"CONFLICT"})
+        self.assertExited(box.shell("test $(ls /workspace | wc -l) = 404"))
+
+    @t.limit(180)
+    def test_it_is_finished_without_its_client(self):
+        box, _thread, _result = self.commit_much()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(self.daemon.socket_path)
+            client.sendall(f"POST /v1/sandboxes/{box.id}/overlays/1/commit HTTP/1.1\r\n"
+                           f"Host: x\r\nX-Sandpool-Token: {box.token}\r\n"
+                           "Content-Length: 0\r\n\r\n".encode())
+            wait_until(lambda: os.path.exists(f"{self.base}/.sandpool-commit"), 20, "it has begun")
+        wait_until(lambda: len(os.listdir(self.base)) == 404, 60, "it is done")
+        wait_until(lambda: self.overlays(box)[0]["used_bytes"] == self.empty_bytes(), 20,
+                   "and the upper is empty")
+        self.assertExited(box.shell("echo more > /workspace/more"))
+        self.assertEqual(self.commit(box)["files"], 1)
+
+    def empty_bytes(self):
+        return self.overlays(self.acquire(self.overlay(self.make_base())))[0]["used_bytes"]
+
     def test_links_planted_by_the_workload_lead_nowhere(self):
         outside = tempfile.mkdtemp(prefix="outside-", dir=self.top)
         shutil.chown(outside, OWNER, OWNER)
@@ -552,7 +611,6 @@ class Kills(OverlayCase):
         before = snapshot(self.base)
         pid = self.daemon.inits()
         self.assertTrue(pid)
-        import threading
         result = []
 
         def ask():
@@ -792,6 +850,16 @@ class CommandLine(OverlayCase):
             refused = self.daemon.cli(verb, "--number", "2", box)
             self.assertEqual(refused.returncode, 125)
             self.assertIn(self.base.encode(), refused.stderr)
+
+
+class ShortLives(OverlayCase):
+    config = {"pools": {"default": {"idle_timeout": "3s"}}}
+
+    def test_a_command_outlives_what_is_left_of_the_idle_life(self):
+        done = self.daemon.cli("run", "--wait", "20s", "--overlay", f"{self.base}:/workspace",
+                               "--commit", "--", "sh", "-c", "sleep 5; echo x > /workspace/x")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.text("x"), "x\n")
 
 
 class Rootless(t.Case):

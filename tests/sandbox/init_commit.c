@@ -544,7 +544,7 @@ Test(init_commit, the_base_is_locked)
 	must_open();
 	(void)commit_shell(1, "echo x > /workspace/x");
 	cr_assert_eq(flock(base_fd, LOCK_EX | LOCK_NB), 0);
-	must_refuse(-EBUSY, SP_INIT_COMMIT_BUSY, ".");
+	must_refuse(-EBUSY, SP_INIT_COMMIT_LOCKED, ".");
 	cr_assert_eq(commit_recover_path("/workspace", &reply), -EBUSY);
 	cr_assert_eq(flock(base_fd, LOCK_UN), 0);
 	must_write_back();

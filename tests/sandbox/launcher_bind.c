@@ -4,6 +4,7 @@
 #include "tests/sandbox/launcher_harness.h"
 
 #include "pool/base/fd.h"
+#include "supervisor/sandbox/file_system.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
