@@ -24,6 +24,7 @@
 #define SHORT_QUEUE  (32u * 1024) /* while clients that do not read hold too much */
 #define COMPACT_FROM (64u * 1024) /* bytes sent that are worth moving the rest for */
 #define KEEP_MAX     (64u * 1024) /* memory that an idle stream keeps */
+#define SHRINK_FROM  (2 * SP_ANSWER_STREAM_QUEUE)
 
 struct sp_answer_stream {
 	struct sp_api *api;
@@ -46,7 +47,7 @@ static size_t queued(const struct sp_answer_stream *stream)
 
 static void discard(struct sp_answer_stream *stream)
 {
-	stream->api->output_bytes -= queued(stream);
+	stream->api->output_bytes -= stream->queue.len;
 	sp_buf_done(&stream->queue);
 	stream->sent = 0;
 }
@@ -86,20 +87,37 @@ static void resume(struct sp_answer_stream *stream)
 
 /* ---- libmicrohttpd's side ---- */
 
+/* One long event must not hold its memory while the client reads the last of it: then the rest
+ * moves to a smaller place, if there is one. */
+static void shrink(struct sp_answer_stream *stream)
+{
+	struct sp_buf smaller;
+
+	sp_buf_init(&smaller, stream->queue.max);
+	if (sp_buf_append(&smaller, stream->queue.data, stream->queue.len) < 0)
+		return;
+	sp_buf_done(&stream->queue);
+	stream->queue = smaller;
+}
+
+static void compact(struct sp_answer_stream *stream)
+{
+	stream->api->output_bytes -= stream->sent;
+	sp_buf_consume(&stream->queue, stream->sent);
+	stream->sent = 0;
+	if (stream->queue.len == 0 && stream->queue.capacity > KEEP_MAX)
+		discard(stream);
+	else if (stream->queue.capacity > SHRINK_FROM &&
+		 stream->queue.len < stream->queue.capacity / 2)
+		shrink(stream);
+}
+
 static void take(struct sp_answer_stream *stream, char *to, size_t len)
 {
 	memcpy(to, stream->queue.data + stream->sent, len);
 	stream->sent += len;
-	stream->api->output_bytes -= len;
-	if (queued(stream) == 0) {
-		sp_buf_clear(&stream->queue);
-		stream->sent = 0;
-		if (stream->queue.capacity > KEEP_MAX)
-			discard(stream);
-	} else if (stream->sent >= COMPACT_FROM) {
-		sp_buf_consume(&stream->queue, stream->sent);
-		stream->sent = 0;
-	}
+	if (stream->sent >= SP_MAX((size_t)COMPACT_FROM, queued(stream)) || queued(stream) == 0)
+		compact(stream);
 }
 
 static ssize_t on_read(void *cls, uint64_t position, char *to, size_t room)
