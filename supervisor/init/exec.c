@@ -7,7 +7,8 @@
  * its strings. Both live in the slot's arena, which is kept; the first slot's is made ahead. By
  * execve or by death a child leaves our memory, and the kernel clears the slot's `in_memory`
  * (CLONE_CHILD_CLEARTID); what happened stands in the slot's `child`. A child that has not got
- * there in a second is killed.
+ * there in a second is killed if a workload has stopped it, else in ten: many that begin at once
+ * where processor time is short are slow and not stuck.
  *
  * Nothing wakes us when a child has left: we look when we are awake anyway, and every LOOK_MS while
  * one is starting. A program that is over sooner than that is told of in one record, and does not
@@ -41,7 +42,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_TIMEOUT_MS   INT64_C(1000)
+#define STOPPED_TIMEOUT_MS INT64_C(1000)
+#define START_TIMEOUT_MS   INT64_C(10000) /* less than sandpoold waits */
 #define LOOK_MS            3
 #define LOOK_TTY_MS        1 /* somebody waits for the master before he sees anything */
 #define WORKLOAD_OOM_SCORE "500"
@@ -69,7 +71,7 @@ struct slot {
 	pid_t pid;
 	uint32_t in_memory; /* cleared by the kernel */
 	int master_fd;      /* terminal: goes out with STARTED */
-	int64_t overdue_ms;
+	int64_t started_ms;
 	size_t text_length;
 	char *arena;
 	struct init_child child;
@@ -435,7 +437,7 @@ static int start(struct init *init, struct slot *slot, const struct sp_init_exec
 	}
 	slot->state = SLOT_STARTING;
 	starting++;
-	slot->overdue_ms = sp_clock_boot_ms() + START_TIMEOUT_MS;
+	slot->started_ms = sp_clock_boot_ms();
 	return 0;
 }
 
@@ -608,11 +610,27 @@ void init_exec_reaped(struct init *init, pid_t pid, int wait_status, const struc
 	slot->state = SLOT_FREE;
 }
 
+static bool is_stopped(pid_t pid)
+{
+	siginfo_t info = {0};
+
+	return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT | __WALL) == 0 &&
+	       info.si_pid == pid;
+}
+
+static bool is_overdue(const struct slot *slot, int64_t now_ms)
+{
+	int64_t passed_ms = now_ms - slot->started_ms;
+
+	return passed_ms >= START_TIMEOUT_MS ||
+	       (passed_ms >= STOPPED_TIMEOUT_MS && is_stopped(slot->pid));
+}
+
 static void look(struct init *init, struct slot *slot, int64_t now_ms)
 {
 	if (has_left(slot)) {
 		settle(init, slot);
-	} else if (slot->overdue_ms <= now_ms) {
+	} else if (is_overdue(slot, now_ms)) {
 		/* Not reaped yet, so the number is still its own. Its slot stays taken until it
 		 * has left our memory. */
 		(void)kill(slot->pid, SIGKILL);
