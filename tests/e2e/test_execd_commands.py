@@ -656,7 +656,7 @@ class Sessions(CommandCase):
             return Events(connection.getresponse().read()).texts()
 
         run("n=0")
-        time.sleep(0.2)
+        self.daemon.wait_settled()
         fds, rss = t.fd_count(self.daemon.pid), t.rss_kib(self.daemon.pid)
         for i in range(1, 1001):
             self.assertEqual(run("n=$((n + 1)); echo $n"), [str(i)])
