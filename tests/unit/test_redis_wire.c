@@ -417,7 +417,7 @@ Test(redis_wire, a_command_that_blocks_is_not_taken_for_silence)
 
 /* ---- outages ---- */
 
-Test(redis_wire, b132_each_command_under_way_is_answered_once_when_the_server_dies)
+Test(redis_wire, b132_each_command_under_way_is_answered_once_when_the_server_dies) /* P-045 */
 {
 	static struct outcome ret[1000];
 	struct redis_server server;
