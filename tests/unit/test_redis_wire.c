@@ -307,7 +307,7 @@ Test(redis_wire, an_error_reply_is_an_answer_with_an_error)
 
 /* ---- deadlines ---- */
 
-Test(redis_wire, b135_a_late_answer_ends_the_connection_at_the_commands_deadline)
+Test(redis_wire, b135_a_late_answer_ends_the_connection_at_the_commands_deadline) /* P-045 */
 {
 	struct redis_server server;
 	struct outcome slow;
@@ -417,7 +417,7 @@ Test(redis_wire, a_command_that_blocks_is_not_taken_for_silence)
 
 /* ---- outages ---- */
 
-Test(redis_wire, b132_each_command_under_way_is_answered_once_when_the_server_dies) /* P-045 */
+Test(redis_wire, b132_each_command_under_way_is_answered_once_when_the_server_dies)
 {
 	static struct outcome ret[1000];
 	struct redis_server server;
