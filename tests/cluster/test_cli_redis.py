@@ -462,7 +462,7 @@ class Faults(ClusterCase):
             os.kill(daemon.pid, signal.SIGCONT)
         self.assertEqual(box["host"], "a")
 
-    def test_an_entry_that_nobody_made_is_passed_over_b117(self):
+    def test_an_entry_that_nobody_made_is_passed_over_b117(self):  # P-152
         seq = [0]
 
         def host(name, *args):

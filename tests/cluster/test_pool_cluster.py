@@ -171,7 +171,7 @@ class Acquires(ClusterCase):
             self.assertEqual(box.shell("echo there").json["stdout"], "there\n")
             self.assertEqual(box.release().status, 204)
 
-    def test_all_stale_is_a_bounded_failure_p161(self):
+    def test_all_stale_is_a_bounded_failure_p066_p161(self):
         """Every candidate is rejected: the budget ends it and nothing is created for it."""
         with self.cluster() as cluster:
             cluster.wait_idle(MAX_IDLE)
@@ -281,7 +281,7 @@ class Commits(ClusterCase):
             self.assertEqual(answer[0], "FENCED")
             self.assertIsNone(cluster.redis.call("ZSCORE", "sandpool:{default}:idle:a", "1" * 20))
 
-    def test_nothing_of_a_former_run_becomes_idle_p188(self):
+    def test_nothing_of_a_former_run_becomes_idle_p188_p206(self):
         with self.cluster() as cluster:
             cluster.wait_idle(MAX_IDLE)
             former = {box["id"] for box in cluster.daemons["a"].sandboxes()}

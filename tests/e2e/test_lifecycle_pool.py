@@ -141,6 +141,23 @@ class Acquire(SandpoolCase):
                 self.assertIn("code", response.json)
 
 
+class Made(SandpoolCase):
+    config = {"pools": {name: {"max_idle": max_idle, "hostname": "made",
+                               "limits": {"pids": 77, "memory": "96MiB", "tmp": "8MiB"}}
+                        for name, max_idle in (("default", 1), ("none", 0))}}
+    LOOK = ("hostname; id; pwd; df -k /tmp | tail -1; ulimit -a; env | sort; "
+            "grep -E '^(Cap|NoNewPrivs|Seccomp)' /proc/self/status")
+
+    def test_warm_and_direct_ones_are_alike(self):  # P-014, P-150
+        self.daemon.wait_settled()
+        with self.daemon.acquire(policy="fail_fast") as warm, \
+                self.daemon.acquire("none", policy="create") as direct:
+            lines = warm.shell(self.LOOK).text.splitlines()
+            self.assertEqual(lines[0], "made")
+            self.assertIn(" 8192 ", lines[3])
+            self.assertEqual(direct.shell(self.LOOK).text.splitlines(), lines)
+
+
 class Leases(SandpoolCase):
     config = {"pools": {
         "default": {"max_idle": 2, "max_lease": "30s", "claim_timeout": "1s"},

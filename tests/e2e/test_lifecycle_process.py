@@ -158,7 +158,7 @@ class Process(Case):
             self.assertEqual(second.run("/bin/echo", "2").text, "2")
             self.assertEqual(first.run("/bin/echo", "1").text, "1")
 
-    def test_kill_9_and_start_again_b076_b218(self):
+    def test_kill_9_and_start_again_b076_b218(self):  # P-206
         daemon = self.daemon({"pools": {"default": {"max_idle": 4}}})
         daemon.start()
         held = [daemon.acquire(policy="wait", wait="10s") for _ in range(3)]

@@ -28,7 +28,7 @@ class Register(FunctionCase):
         self.assertStatus(a.heartbeat(1), "OK")
         self.assertStatus(self.acquire("x"), "OK", sandbox_id(1))
 
-    def test_live_host_is_taken_b109(self):
+    def test_live_host_is_taken_b109(self):  # P-040
         a = self.host()
         self.advance(2000)
         for other in (Supervisor(self, "a", incarnation="other", secret="other"),
@@ -43,7 +43,7 @@ class Register(FunctionCase):
         self.assertEqual(a.heartbeat(), ["FENCED"])
         self.assertStatus(again.heartbeat(), "OK")
 
-    def test_dead_host_may_be_replaced(self):
+    def test_dead_host_may_be_replaced(self):  # P-041
         self.host()
         other = Supervisor(self, "a", incarnation="other", secret="other", boot="boot-2")
         self.advance(c.DEADLINE_MS - 1)
@@ -358,7 +358,7 @@ class Shares(FunctionCase):
         self.assertEqual(a.share(0), 4)
         self.assertEqual(b.share(), 4)
 
-    def test_share_of_a_dead_host_goes_to_the_others(self):
+    def test_share_of_a_dead_host_goes_to_the_others(self):  # P-041
         a, b = self.host("a"), self.host("b")
         self.assertEqual(self.beat(a, b), [4, 4])
         self.advance(c.DEADLINE_MS - 1)
@@ -508,7 +508,7 @@ HOUR = c.HOUR_MS
 
 
 class Publish(FunctionCase):
-    def test_verdicts(self):
+    def test_verdicts(self):  # P-023
         a = self.host(max_idle=2)
         self.assertEqual(a.publish(1, 2, 3), [("idle", "", 0), ("idle", "", 0),
                                               ("refused", "", "excess")])
@@ -714,7 +714,7 @@ class Resync(FunctionCase):
         self.assertStatus(self.acquire("x"), "OK", sandbox_id(1))
         self.assertEqual(len(a.items()), 1)
 
-    def test_rebuilds_an_empty_directory_b140(self):
+    def test_rebuilds_an_empty_directory_b140(self):  # P-206
         a = self.host()
         a.publish(1)
         self.acquire("x")

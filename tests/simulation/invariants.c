@@ -113,6 +113,7 @@ static void check_place(struct world *world, struct place *place)
 	SP_LIST_FOREACH (link, &place->boxes)
 		check_box(world, place, SP_CONTAINER_OF(link, struct box, link), &census);
 	sp_pool_snapshot(place->pool, world->now, &snapshot);
+	/* P-026 */
 	SIM_EXPECT(world,
 		   snapshot.creating == census.creating && snapshot.idle == census.idle &&
 			   snapshot.leased == census.leased && snapshot.killing == census.killing &&

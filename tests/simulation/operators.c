@@ -152,6 +152,7 @@ static void destroy(struct place *place)
 		   err.message);
 }
 
+/* Between any two steps of any client: P-153, P-154. */
 void operator_acts(struct world *world)
 {
 	struct place *place = &world->places[sim_random(world, world->place_count)];

@@ -5,7 +5,7 @@
 
 #define LONGEST SP_CONFIG_ARGUMENT_MAX
 
-Test(config_hooks, nothing_runs_unless_it_is_asked_for)
+Test(config_hooks, nothing_runs_unless_it_is_asked_for) /* P-008 */
 {
 	struct sp_config *config = parse_pool("");
 	const struct sp_config_pool *pool = &config->pools[0];

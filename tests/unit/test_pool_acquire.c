@@ -11,7 +11,7 @@ static int ask(struct fixture *fix, unsigned int lease, enum sp_acquire_policy p
 	return fixture_ask(fix, &request, NULL);
 }
 
-Test(acquire, of_an_empty_pool_says_so) /* P-060, P-064 */
+Test(acquire, of_an_empty_pool_says_so) /* P-012, P-060, P-064 */
 {
 	struct fixture fix;
 
@@ -64,7 +64,7 @@ Test(acquire, gives_the_newest_first_when_asked_to)
 	fixture_close(&fix);
 }
 
-Test(acquire, binds_for_ever) /* P-022, P-084, P-099 */
+Test(acquire, binds_for_ever) /* P-022, P-084, B-099 */
 {
 	struct fixture fix;
 	struct sp_sandbox *taken[8];
@@ -212,7 +212,7 @@ Test(acquire, wakes_the_reconciler) /* B-112 */
 	fixture_close(&fix);
 }
 
-Test(acquire, create_gives_the_new_one_to_its_caller) /* P-062, P-068, P-069, P-151 */
+Test(acquire, create_gives_the_new_one_to_its_caller) /* P-012, P-062, P-068, P-069, P-117, P-151 */
 {
 	struct fixture fix;
 	struct sp_sandbox *sandbox;
@@ -225,7 +225,7 @@ Test(acquire, create_gives_the_new_one_to_its_caller) /* P-062, P-068, P-069, P-
 	sandbox = fixture_ready(&fix);
 	cr_assert(fix.callbacks == 1 && fix.granted.sandbox == sandbox && fix.granted.waited);
 	cr_assert(strcmp(fix.result, "created") == 0 && fix.waited == 30 && fix.idle_age == 0);
-	cr_assert(fix.granted.remaining_ms == fix.config.idle_timeout_ms);
+	cr_assert(fix.granted.remaining_ms == fix.config.idle_timeout_ms, "since ready");
 	cr_assert(ask(&fix, 2, SP_ACQUIRE_RETRY_NEXT_THEN_CREATE, 5000) == 1);
 	(void)fixture_ready(&fix);
 	cr_assert(fix.callbacks == 2);

@@ -193,7 +193,7 @@ static void warm_script(struct fixture *fix, uint32_t max_idle, uint32_t share)
 	}
 }
 
-Test(directory, creates_nothing_before_it_has_a_share)
+Test(directory, creates_nothing_before_it_has_a_share) /* P-108, P-110 */
 {
 	struct fixture fix;
 
@@ -206,7 +206,7 @@ Test(directory, creates_nothing_before_it_has_a_share)
 	fixture_close(&fix);
 }
 
-Test(directory, an_unlisted_sandbox_is_not_handed_out)
+Test(directory, an_unlisted_sandbox_is_not_handed_out) /* P-203 */
 {
 	struct fixture fix;
 
@@ -287,7 +287,7 @@ Test(directory, an_outage_keeps_the_last_share)
 	fixture_close(&fix);
 }
 
-Test(directory, a_refused_one_is_killed_and_not_made_again)
+Test(directory, a_refused_one_is_killed_and_not_made_again) /* P-106 */
 {
 	struct fixture fix;
 

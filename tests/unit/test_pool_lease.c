@@ -233,7 +233,7 @@ Test(lease, another_policy_is_a_mismatch)
 	fixture_close(&fix);
 }
 
-Test(lease, tombstone_answers_for_ten_minutes)
+Test(lease, tombstone_answers_for_ten_minutes) /* P-204 */
 {
 	struct fixture fix;
 	struct sp_sandbox *sandbox;

@@ -172,7 +172,7 @@ Test(lifecycle, resize_survives_a_drain_until_the_next_reconfigure) /* V-14 */
 	fixture_close(&fix);
 }
 
-Test(lifecycle, operators_resize_survives_a_restart_on_the_same_store) /* P-133 as V-14 */
+Test(lifecycle, operators_resize_survives_a_restart_on_the_same_store) /* P-085, P-133 as V-14 */
 {
 	struct fixture first, second;
 
@@ -189,7 +189,7 @@ Test(lifecycle, operators_resize_survives_a_restart_on_the_same_store) /* P-133 
 	fixture_close(&second);
 }
 
-Test(lifecycle, a_new_spec_ends_what_is_idle_at_once) /* B-116, V-15 */
+Test(lifecycle, a_new_spec_ends_what_is_idle_at_once) /* B-116, P-202, V-15 */
 {
 	struct fixture fix;
 	struct sp_sandbox *old, *new;

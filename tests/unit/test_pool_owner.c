@@ -329,7 +329,7 @@ Test(owner, a_release_before_we_heard_of_the_grant_ends_both)
 	close_directory(&fix);
 }
 
-Test(owner, shrinking_and_draining_spare_what_is_leased) /* B-120 */
+Test(owner, shrinking_and_draining_spare_what_is_leased) /* B-120, P-202 */
 {
 	struct fixture fix;
 	struct sp_sandbox *leased;
@@ -530,7 +530,7 @@ Test(owner, what_is_leased_already_is_claimed_and_nothing_else)
 	close_directory(&fix);
 }
 
-Test(owner, an_acquire_of_what_is_idle_alone_is_quiet_when_there_is_nothing)
+Test(owner, an_acquire_of_what_is_idle_alone_is_quiet_when_there_is_nothing) /* P-020 */
 {
 	struct fixture fix;
 	struct sp_acquire_request request = fixture_request(1, SP_ACQUIRE_CREATE, 5000);

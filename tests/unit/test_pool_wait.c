@@ -174,7 +174,7 @@ Test(wait, queue_is_bounded)
 	fixture_close(&fix);
 }
 
-Test(wait, cancelled_one_hears_nothing_more)
+Test(wait, cancelled_one_hears_nothing_more) /* P-083 */
 {
 	struct fixture fix;
 	struct note notes[2] = {0};
@@ -303,7 +303,7 @@ Test(wait, callback_may_end_the_sandbox_of_the_next)
 	fixture_close(&fix);
 }
 
-Test(wait, callback_may_cancel_the_next)
+Test(wait, callback_may_cancel_the_next) /* P-116 */
 {
 	struct fixture fix;
 	struct note notes[2] = {{.action = CANCEL_OTHER}, {0}};

@@ -176,7 +176,7 @@ Test(redis_store, more_than_a_share_is_refused)
 	stop(&bench);
 }
 
-Test(redis_store, a_burst_is_told_in_batches)
+Test(redis_store, a_burst_is_told_in_batches) /* P-194 */
 {
 	struct bench bench;
 	unsigned int calls;
@@ -228,7 +228,7 @@ Test(redis_store, a_forged_id_is_hinted_away_and_told_to_be_gone) /* B-117 */
 	stop(&bench);
 }
 
-Test(redis_store, two_hosts_share_max_idle)
+Test(redis_store, two_hosts_share_max_idle) /* P-109 */
 {
 	struct bench bench;
 

@@ -307,7 +307,7 @@ Test(redis_wire, an_error_reply_is_an_answer_with_an_error)
 
 /* ---- deadlines ---- */
 
-Test(redis_wire, b135_a_late_answer_ends_the_connection_at_the_commands_deadline)
+Test(redis_wire, b135_a_late_answer_ends_the_connection_at_the_commands_deadline) /* P-045 */
 {
 	struct redis_server server;
 	struct outcome slow;
