@@ -429,13 +429,12 @@ class Takeover(PtyCase):
         def stands_still():
             before = self.status(session)["output_offset"]
             time.sleep(0.3)
-            return before and before == self.status(session)["output_offset"]
-        wait_until(stands_still, 20, "the shell waits for the client")
+            return before if before == self.status(session)["output_offset"] else None
+        before = wait_until(stands_still, 20, "the shell waits for the client")
         start = time.monotonic()
         second = self.open(session, "?takeover=1", mode="pipe")
         self.assertLess(time.monotonic() - start, 1 * t.SLOW_FACTOR)
         self.assertEqual(len(second.replay[1]), RING)
-        before = self.status(session)["output_offset"]
         second.read_until(b"y\ny\n")
         wait_until(lambda: self.status(session)["output_offset"] > before, 5, "it goes on")
         stalled.sock.close()
