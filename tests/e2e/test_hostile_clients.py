@@ -152,7 +152,7 @@ class Crowd(HostileCase):
         return statistics.median(times)
 
     def test_all_are_served_and_one_more_is_not(self):
-        quiet_fds, quiet_kib = self.fds(), self.rss()
+        quiet, quiet_kib = self.links(), self.rss()
         with self.unix() as operator:
             alone = self.median_ms(operator)
         for _ in range(2):
@@ -172,12 +172,12 @@ class Crowd(HostileCase):
             self.assertLess(crowded, 3 * alone + 0.2, "idle connections cost nobody time")
             # One leaves, one comes.
             socks.pop().close()
-            wait_until(lambda: self.fds() < quiet_fds + self.COUNT, 10, "it is gone")
+            wait_until(lambda: self.fds() < len(quiet) + self.COUNT, 10, "it is gone")
             again = self.connect()
             self.assertEqual(ask(again), 200)
             socks.append(again)
             close_all(socks)
-            wait_until(lambda: self.fds() <= quiet_fds, 30, "all are gone")
+            self.assert_left_nothing(quiet, 30)
         self.assert_grown_less(quiet_kib, self.COUNT * IDLE_KIB)
 
 
@@ -265,7 +265,7 @@ class Half(HostileCase):
 
     def test_they_end_and_disturb_nobody(self):
         self.daemon.wait_settled()
-        quiet_fds, quiet_kib = self.fds(), self.rss()
+        quiet, quiet_kib = self.links(), self.rss()
         socks = self.stalled()
         start = time.monotonic()
         self.assert_grown_less(quiet_kib, len(socks) * REQUEST_KIB + 4096)
@@ -295,7 +295,7 @@ class Half(HostileCase):
         self.assertEqual(names, {}, "these still stall")
         for sock in socks.values():
             sock.close()
-        wait_until(lambda: self.fds() <= quiet_fds, 10, "nothing is left of them")
+        self.assert_left_nothing(quiet, 10)
         self.assertEqual(self.daemon.pool()["leased"], 0)
 
 

@@ -184,6 +184,18 @@ def fd_count(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def fd_kinds(pid):
+    """{what: how many}, without the numbers that tell two of a kind apart."""
+    kinds = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            kind = "/".join(target.split("/")[:-2] + ["…", target.split("/")[-1]]) \
+                if target.startswith("/sys/") else re.sub(r"\d+", "", target)
+            kinds[kind] = kinds.get(kind, 0) + 1
+    return kinds
+
+
 def rss_kib(pid):
     match = re.search(r"^VmRSS:\s+(\d+)", read_text(f"/proc/{pid}/status"), re.M)
     return int(match.group(1)) if match else 0
