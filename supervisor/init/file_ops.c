@@ -190,7 +190,7 @@ static int finish_connect(int fd)
 /* The file system of the upper is its own. */
 int file_used(struct sp_init_file_info *ret)
 {
-	struct statfs info;
+	struct statfs info = {0};
 	long status = RAW2(SYS_fstatfs, INIT_FILE_UPPER, &info);
 
 	if (status < 0)
