@@ -282,6 +282,13 @@ static enum sp_code resolve(const char *source, const char *target, enum sp_bind
 	return SP_CODE_NONE;
 }
 
+static void resolved_done(struct resolved_bind *bind)
+{
+	free(bind->source);
+	free(bind->path);
+	free(bind->target);
+}
+
 static void resolves_to(const char *source, const char *target, uint32_t root, const char *path,
 			const char *inside)
 {
@@ -291,8 +298,7 @@ static void resolves_to(const char *source, const char *target, uint32_t root, c
 	cr_assert(bind.root_index == root && bind.read_only);
 	cr_assert_str_eq(bind.path, path);
 	cr_assert_str_eq(bind.target, inside);
-	free(bind.path);
-	free(bind.target);
+	resolved_done(&bind);
 }
 
 Test(daemon_parts, bind_source_picks_the_deepest_root)
@@ -335,8 +341,7 @@ Test(daemon_parts, bind_lengths_and_counts_at_their_limits)
 	cr_assert(resolve(path, "/x", SP_BIND_RO, &bind) == SP_CODE_INVALID_ARGUMENT);
 	path[SP_BIND_PATH_MAX - 1] = '\0';
 	cr_assert(resolve(path, "/x", SP_BIND_RO, &bind) == SP_CODE_NONE);
-	free(bind.path);
-	free(bind.target);
+	resolved_done(&bind);
 	for (size_t i = 0; i <= SP_BINDS_MAX; i++)
 		requests[i] = (struct sp_bind_request){.source = "/srv/a", .target = "/x"};
 	cr_assert(binds_resolve(&pool, requests, SP_BINDS_MAX, &binds, &err) == 0);
