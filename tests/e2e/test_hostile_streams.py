@@ -88,7 +88,7 @@ class Floods(HostileCase):
     """`yes` with a client that takes all of it, against programs and clients that burn as much
     processor time in silence: what is left of the difference is the daemon's doing."""
 
-    ROUNDS = 4
+    ROUNDS = 4  # and as many again, twice, while others on this machine blur the medians
     SECONDS = 1.9  # four ways, twice each round: yes for 30 s
 
     @contextlib.contextmanager
@@ -139,26 +139,37 @@ class Floods(HostileCase):
             times.append((time.perf_counter() - start) * 1000)
         return statistics.median(times)
 
-    @t.limit(200)
+    def measure(self, ways, stream):
+        peak = 0
+        for _ in range(self.ROUNDS):
+            for (name, count), medians in ways.items():
+                with getattr(self, name)(count):
+                    medians.append(self.median_ms(stream))
+                    peak = max(peak, t.rss_kib(self.daemon.pid))
+        return peak
+
+    @staticmethod
+    def too_slow(ways):
+        return {way: medians for way, medians in ways.items()
+                if statistics.median(medians) >= 2 * statistics.median(ways["silent", way[1]])}
+
+    @t.limit(400)
     def test_neighbours_of_a_flood_are_served_within_twice_the_time(self):
         self.noisy, neighbour = self.own_box(), self.own_box()
         self.event_box = self.box()
         ways = {(name, count): [] for count in (1, 8) for name in ("silent", "framed", "events")}
         before = t.rss_kib(self.daemon.pid)
         peak = 0
-        with neighbour.stream(timeout=60) as stream:
-            for _ in range(self.ROUNDS):
-                for (name, count), medians in ways.items():
-                    with getattr(self, name)(count):
-                        medians.append(self.median_ms(stream))
-                        peak = max(peak, t.rss_kib(self.daemon.pid) - before)
+        with neighbour.stream(timeout=300) as stream:
+            for _ in range(3):
+                peak = max(peak, self.measure(ways, stream) - before)
+                # A sanitizer slows the daemon and nothing else.
+                if t.SLOW_FACTOR != 1 or not self.too_slow(ways):
+                    break
         print({f"{name} {count}": [round(one, 2) for one in medians]
                for (name, count), medians in ways.items()}, "ms; RSS +", peak, "KiB")
-        for (name, count), medians in ways.items():
-            silent = statistics.median(ways["silent", count])
-            if t.SLOW_FACTOR == 1:  # a sanitizer slows the daemon and nothing else
-                self.assertLess(statistics.median(medians), 2 * silent, (name, count))
         if t.SLOW_FACTOR == 1:
+            self.assertEqual(self.too_slow(ways), {})
             self.assertLess(peak, 8 * STREAM_KIB + 4096)
 
 
