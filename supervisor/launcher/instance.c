@@ -41,21 +41,35 @@ static bool removed(int fd)
 	return fstat(fd, &info) < 0 || info.st_nlink == 0;
 }
 
+/* A launcher that was killed holds its locks until its helpers have ended as well, a moment later.
+ */
+static int lock_patiently(int fd)
+{
+	const struct timespec pause = {.tv_nsec = 10 * SP_NS_PER_MS};
+
+	for (unsigned int attempt = 1; flock(fd, LOCK_EX | LOCK_NB) < 0; attempt++) {
+		if (errno != EWOULDBLOCK || attempt == LOCK_ATTEMPTS)
+			return -errno;
+		(void)nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
 static int lock_file(int dir_fd, const char *dir, const char *name, int *ret_fd, struct sp_err *err)
 {
 	for (unsigned int attempt = 0; attempt < LOCK_ATTEMPTS; attempt++) {
 		SP_AUTO_CLOSE int fd =
 			sp_sys_openat2(dir_fd, name, O_RDWR | O_CREAT, 0600, RESOLVE_PLAIN);
+		int status = fd < 0 ? 0 : lock_patiently(fd);
 
 		if (fd < 0)
 			return sp_err_set(err, fd, "open lock file '%s/%s'", dir, name);
-		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-			if (errno != EWOULDBLOCK)
-				return sp_err_set(err, -errno, "lock '%s/%s'", dir, name);
+		if (status == -EWOULDBLOCK)
 			return sp_err_code(err, SP_CODE_CONFLICT, -EALREADY,
 					   "another launcher holds '%s/%s': an instance runs once",
 					   dir, name);
-		}
+		if (status < 0)
+			return sp_err_set(err, status, "lock '%s/%s'", dir, name);
 		if (!removed(fd)) {
 			*ret_fd = sp_take_fd(&fd);
 			return 0;
