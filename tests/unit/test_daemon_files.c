@@ -3,6 +3,7 @@
  */
 #include "files_fixture.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #define MIB (1024u * 1024)
@@ -158,6 +159,7 @@ Test(daemon_files, upload_is_whole_and_bounded_in_the_daemon)
 	struct held held;
 	struct fate fate;
 	size_t taken;
+	pid_t init;
 
 	LIVE_START(&live, "", FILES_POOL);
 	held = live_acquire(&live, "default");
@@ -177,7 +179,9 @@ Test(daemon_files, upload_is_whole_and_bounded_in_the_daemon)
 	}
 	sp_fd_close(&fate.fd);
 
-	/* Nobody reads yet: what is taken is what the kernel holds and SP_FILE_WRITE_MAX. */
+	/* Nobody reads: what is taken is what the kernel holds and SP_FILE_WRITE_MAX. */
+	init = (pid_t)sandbox_host_pid(live_link(&live, &held));
+	cr_assert(kill(init, SIGSTOP) == 0, "no helper before it goes on");
 	cr_assert(write_begin(&live, &held, &fate, "/workspace/g") == 0);
 	taken = sp_file_write_data(fate.write, big, sizeof(big));
 	cr_assert(taken >= SP_FILE_WRITE_MAX && taken < 2 * SP_FILE_WRITE_MAX + 65536, "%zu",
@@ -185,6 +189,7 @@ Test(daemon_files, upload_is_whole_and_bounded_in_the_daemon)
 	cr_assert(fate.write->op.outgoing.len <= SP_FILE_WRITE_MAX);
 	cr_assert(sp_file_write_data(fate.write, big, 1) == 0, "full is full");
 	sp_file_write_cancel(fate.write);
+	cr_assert(kill(init, SIGCONT) == 0);
 	sandbox_shell(&live, &held, "test ! -e /workspace/g");
 	live_release(&live, &held);
 	live_stop(&live);
