@@ -538,7 +538,8 @@ bool isolated_on_ended(struct sandbox_link *link, const struct sp_init_status *s
 
 int upper_usage_init(struct sp_service *service); /* -ENOMEM */
 void upper_usage_done(struct sp_service *service);
-/* There is one session more: look at it now and then. */
+bool upper_usage_any(const struct sandbox_link *link);
+/* There is one session or overlay more: look at it now and then. */
 void upper_usage_watch(struct sp_service *service);
 /* Record of init; false: it broke the protocol. */
 bool upper_usage_on_used(struct sandbox_link *link, const struct sp_init_used *used);
