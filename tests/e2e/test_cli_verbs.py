@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,8 +14,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, main, wait_until  # noqa: E402
 
-VERBS = ["run", "acquire", "exec", "cp", "files", "renew", "release", "ls", "inspect", "stats",
-         "top", "pool", "hosts", "doctor", "config", "reload", "version", "help"]
+VERBS = ["run", "acquire", "exec", "cp", "files", "diff", "commit", "renew", "release", "ls",
+         "inspect", "stats", "top", "pool", "hosts", "doctor", "config", "reload", "version",
+         "help"]
 
 
 class Lifecycle(SandpoolCase):
@@ -185,7 +187,20 @@ class NoDaemon(t.Case):
                 self.assertEqual((text.returncode, text.stderr), (0, b""))
                 self.assertIn(b"Usage: sandpool " + verb.encode(), text.stdout)
                 self.assertEqual(self.cli("help", verb).stdout, text.stdout)
-                self.assertLess(max(map(len, text.stdout.decode().splitlines())), 101)
+                lines = text.stdout.decode().splitlines()
+                self.assertLess(max(map(len, lines)), 101)
+                self.assertEqual([line for line in lines if line != line.rstrip()], [])
+                self.assert_explanations_in_one_column(lines[lines.index("Options of every verb:"):])
+
+    def assert_explanations_in_one_column(self, lines):
+        for line in lines[1:]:
+            with self.subTest(line):
+                self.assertTrue(re.match(r"  .{32} \S", line) or re.fullmatch(r"      --\S+ \S+", line))
+
+    def test_verbs_are_those_that_there_are(self):
+        done = self.cli("help", "--complete")
+        names = [line.split(b"\t")[0].decode() for line in done.stdout.splitlines()]
+        self.assertEqual(sorted(n for n in names if not n.startswith("-")), sorted(VERBS))
 
     def test_slips_are_answered_with_a_guess(self):
         for args, guess in ((["rn"], "run"), (["aquire"], "acquire"), (["lst"], "ls"),
@@ -316,6 +331,14 @@ class Documentation(t.Case):
         self.assertEqual(self.bash("sandpool pool res"), ["resize", "resume"])
         self.assertEqual(self.bash("sandpool config ch"), ["check"])
         self.assertEqual(self.bash("sandpool help acq"), ["acquire"])
+
+    def test_bash_completes_places_on_this_machine(self):
+        for line in ("run --overlay /us", "run -o /us", "run --bind /us", "run --diff /us",
+                     "run --check /us", "diff -o /us", "commit --check /us"):
+            with self.subTest(line):
+                self.assertIn("/usr", self.bash(f"sandpool {line}"))
+        self.assertNotIn("/etc/passwd", self.bash("sandpool run -o /etc/passw"))
+        self.assertIn("/etc/passwd", self.bash("sandpool diff -o /etc/passw"))
 
 
 class Pools(SandpoolCase):
