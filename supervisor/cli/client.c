@@ -23,6 +23,7 @@
 #include "supervisor/cli/http.h"
 
 #define HEAD_MAX       (16u << 10)
+#define REASON_MAX     200
 #define READ_SIZE      (64u << 10)
 #define DEAD_PEER_MS   15000u /* TCP: unacknowledged for this long = gone */
 #define KEEPALIVE_S    5
@@ -362,6 +363,18 @@ static enum sp_code code_of_status(int http_status)
 	}
 }
 
+/* The first line of what is no JSON (/readyz), as far as it can be shown; no page of a web server.
+ */
+static int plain_reason(const struct sp_buf *body)
+{
+	const char *text = sp_buf_text(body);
+	int len = 0;
+
+	while ((size_t)len < body->len && len < REASON_MAX && text[len] >= ' ' && text[len] <= '~')
+		len++;
+	return len > 0 && text[0] != '<' && text[0] != '{' ? len : 0;
+}
+
 int sp_cli_client_refusal(int http_status, const struct sp_buf *body, struct sp_err *err)
 {
 	json_t *root = json_loadb(sp_buf_text(body), body->len, 0, NULL);
@@ -371,7 +384,9 @@ int sp_cli_client_refusal(int http_status, const struct sp_buf *body, struct sp_
 
 	if (!message)
 		(void)sp_err_code(err, code_of_status(http_status), -EREMOTEIO,
-				  "the daemon answered with HTTP status %d", http_status);
+				  "the daemon answered with HTTP status %d%s%.*s", http_status,
+				  plain_reason(body) > 0 ? ": " : "", plain_reason(body),
+				  sp_buf_text(body));
 	else if (known != SP_CODE_NONE)
 		(void)sp_err_code(err, known, -EREMOTEIO, "%s", message);
 	else

@@ -78,6 +78,15 @@ static void check_pool(struct sp_cli_doctor *doctor, const json_t *pool)
 	const char *name = sp_cli_member_text(pool, "name");
 	const char *error = sp_cli_member_text(pool, "last_error");
 
+	if (json_is_true(json_object_get(pool, "spec_mismatch"))) {
+		sp_cli_doctor_fix(
+			sp_cli_doctor_report(doctor, "pools", SP_CLI_FAIL,
+					     "'%.64s' makes nothing: %s", name,
+					     sp_cli_pools_trouble(pool)),
+			"give the pool the same keys and the same higher spec_revision on "
+			"every host; sandpool reload");
+		return;
+	}
 	if (strcmp(sp_cli_member_text(pool, "health"), "healthy") == 0)
 		return;
 	sp_cli_doctor_fix(sp_cli_doctor_report(doctor, "pools", SP_CLI_FAIL,

@@ -312,6 +312,12 @@ class Documentation(t.Case):
                 with self.subTest(f"{verb} {option}"):
                     self.assertIn(f"`{option}", page)
 
+    def test_the_quick_start_builds_every_program(self):
+        script = (t.ROOT / "deploy" / "quickstart").read_text()
+        built = re.search(r"(?m)^\tninja .*$", script)[0].split()
+        programs = {path.name for path in t.BIN.iterdir() if path.name.startswith("sandpool")}
+        self.assertEqual(programs - set(built), set())
+
     def bash(self, line):
         script = (f'source "{t.ROOT}/deploy/completion/sandpool.bash"\n'
                   'COMP_LINE="$1"; read -ra COMP_WORDS <<<"$1"\n'
