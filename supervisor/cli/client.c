@@ -22,8 +22,11 @@
 #include "pool/base/fd.h"
 #include "supervisor/cli/http.h"
 
-#define HEAD_MAX       (16u << 10)
-#define REASON_MAX     200
+#define HEAD_MAX   (16u << 10)
+#define REASON_MAX 200
+#define NAME_CHARACTERS              \
+	"abcdefghijklmnopqrstuvwxyz" \
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 #define READ_SIZE      (64u << 10)
 #define DEAD_PEER_MS   15000u /* TCP: unacknowledged for this long = gone */
 #define KEEPALIVE_S    5
@@ -429,14 +432,23 @@ int sp_cli_client_call(const struct sp_cli_client *client, const char *method, c
 	return status;
 }
 
+static const char *named_by(const char *prefix)
+{
+	if (strstr(prefix, "/pools/"))
+		return "name of a pool";
+	return strstr(prefix, "/hosts/") ? "name of a host" : "id of a sandbox";
+}
+
 int sp_cli_target(struct sp_buf *out, const char *prefix, const char *segment, const char *suffix,
 		  struct sp_err *err)
 {
 	int status;
 
-	if (segment[0] == '\0')
-		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				   "the name or id behind '%s' is empty", prefix);
+	/* What had to be encoded is in no name and in no id; as a path it would be refused unread.
+	 */
+	if (segment[0] == '\0' || segment[strspn(segment, NAME_CHARACTERS)] != '\0')
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL, "'%.64s' is not the %s",
+				   segment, named_by(prefix));
 	status = sp_buf_append(out, prefix, strlen(prefix));
 	if (status == 0)
 		status = sp_cli_http_append_segment(out, segment);

@@ -93,6 +93,19 @@ class Lifecycle(SandpoolCase):
     def test_ls_of_nothing_prints_no_id(self):
         self.assertEqual(self.cli("ls", "-q", "--pool", "none").stdout, b"")
 
+    def test_what_can_be_no_name_is_named(self):
+        for args, says in ((["run", "--pool", "a b", "true"], "'a b' is not the name of a pool"),
+                           (["acquire", ""], "'' is not the name of a pool"),
+                           (["pool", "show", "%41"], "'%41' is not the name of a pool"),
+                           (["exec", "é", "true"], "'é' is not the id of a sandbox"),
+                           (["inspect", ""], "'' is not the id of a sandbox"),
+                           (["release", "a/b"], "'a/b' is not the id of a sandbox"),
+                           (["hosts", "drain", "a?b"], "'a?b' is not the name of a host")):
+            with self.subTest(args):
+                done = self.daemon.cli(*args)
+                self.assertEqual(done.returncode, 125)
+                self.assertIn(says, done.stderr.decode())
+
     def test_stats_has_the_numbers_of_every_pool(self):
         pools = {pool["name"]: pool for pool in self.json("stats")["pools"]}
         self.assertEqual(sorted(pools), ["default", "none"])
