@@ -160,7 +160,7 @@ void sp_cli_doctor_daemon(struct sp_cli_doctor *doctor)
 	if (status < 0 && status != -EREMOTEIO) {
 		sp_cli_doctor_fix(
 			sp_cli_doctor_report(doctor, "daemon", SP_CLI_WARN, "%.280s", err.message),
-			"systemctl start sandpoold, if it is meant to run now");
+			"start sandpoold, if it is meant to run now");
 		return;
 	}
 	if (status < 0) {

@@ -125,7 +125,9 @@ class Lifecycle(SandpoolCase):
                          [line.split() for line in with_library.splitlines()])
 
     def test_pool_show_and_ls(self):
-        self.assertEqual(self.json("pool", "show", "default")["max_idle"], 2)
+        shown = self.json("pool", "show", "default")
+        # As the configuration has them.
+        self.assertEqual((shown["max_idle"], shown["backend"]), (2, "namespace"))
         self.assertEqual(self.cli("pool", "ls", "-q").stdout, b"default\nnone\n")
         self.assertEqual(self.cli("pool", "show", "nope").returncode, 125)
 
