@@ -183,8 +183,7 @@ static int describe(const struct sp_exec_result *result, const char *program, ch
 			       program);
 		return -ETIMEDOUT;
 	case SP_EXEC_START_FAILED:
-		(void)snprintf(text, size, "'%.*s' did not start: %.200s", PROGRAM_SHOWN, program,
-			       result->message);
+		(void)snprintf(text, size, "did not start: %.300s", result->message);
 		return result->start_errno > 0 ? -result->start_errno : -EIO;
 	case SP_EXEC_KILLED:
 	case SP_EXEC_EXPIRED:
