@@ -127,7 +127,7 @@ class Lifecycle(SandpoolCase):
     def test_pool_show_and_ls(self):
         shown = self.json("pool", "show", "default")
         # As the configuration has them.
-        self.assertEqual((shown["max_idle"], shown["backend"]), (2, "namespace"))
+        self.assertEqual((shown["max_idle"], shown["backend"]), (2, "sandbox"))
         self.assertEqual(self.cli("pool", "ls", "-q").stdout, b"default\nnone\n")
         self.assertEqual(self.cli("pool", "show", "nope").returncode, 125)
 
