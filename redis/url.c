@@ -209,7 +209,7 @@ static int parse_user(struct parser *parser, struct span user)
 	if (user.len > 0 && memchr(user.data, ':', user.len))
 		return fault(parser,
 			     "holds a password, which would end up in logs and process "
-			     "lists: put it into a file (password_file)",
+			     "lists: put it into a file (password_file, --redis-password-file)",
 			     (struct span){0});
 	if (!decode(user, parser->url->user, sizeof(parser->url->user)) ||
 	    !sp_redis_user_valid(parser->url->user))

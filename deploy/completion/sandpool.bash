@@ -35,12 +35,21 @@ _sandpool() {
 	--state) words='creating idle leased killing' ;;
 	--policy) words='fail_fast wait create retry_next retry_next_then_create' ;;
 	--file | -f | --api-key-file | --token-file | --tls-ca | --redis-*file | --redis-ca | \
-		--redis-cert | --redis-key | --config | --socket | -c)
+		--redis-cert | --redis-key | --config | --socket | -c | --diff | --check | --output)
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$current")
 		return
 		;;
-	--bind | -b)
+	-o)
+		compopt -o filenames 2>/dev/null
+		if [[ $verb == diff ]]; then
+			mapfile -t COMPREPLY < <(compgen -f -- "$current")
+		else
+			mapfile -t COMPREPLY < <(compgen -d -- "$current")
+		fi
+		return
+		;;
+	--bind | -b | --overlay)
 		compopt -o nospace -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -d -- "$current")
 		return
@@ -75,7 +84,7 @@ _sandpool() {
 			return
 			;;
 		files) [[ $before != files ]] || words='ls stat rm mkdir mv' ;;
-		exec | renew | release | inspect)
+		exec | renew | release | inspect | diff | commit)
 			words=$(sandpool ls -q --state leased 2>/dev/null)
 			;;
 		esac

@@ -106,7 +106,7 @@ static void on_written_back(void *arg, const struct sp_file_counts *counts,
 		return;
 	}
 	commit->counts = *counts;
-	if (!commit->cb || sp_file_renew(commit->api->service, &ourselves, &commit->place,
+	if (!commit->cb || sp_file_renew(commit->api->service, &ourselves, &commit->place, false,
 					 on_renewed, commit, &op, &failed) < 0)
 		over(commit, true, NULL);
 }

@@ -61,7 +61,7 @@ static void write_pool(struct sp_json_out *out, const struct sp_pool_info *info)
 	sp_json_unsigned(out, "waiters", snapshot->waiters);
 	sp_json_unsigned(out, "hosts", info->hosts);
 	sp_json_boolean(out, "spec_mismatch", info->spec_mismatch);
-	sp_json_text(out, "backend", config->direct ? "direct" : "namespaces");
+	sp_json_text(out, "backend", config->direct ? "direct" : "sandbox");
 	sp_json_text(out, "root", config->root);
 	sp_json_text(out, "network", config->network_host ? "host" : "none");
 	write_limits(out, config);

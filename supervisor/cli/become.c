@@ -38,5 +38,7 @@ int sp_cli_become_remote(const struct sp_cli *cli, struct sp_err *err)
 	if (errno == ENOENT)
 		errno = first;
 	return sp_err_set(err, -errno,
-			  "start '" REMOTE_NAME "', which speaks to Redis and over TLS");
+			  "start '" REMOTE_NAME
+			  "', which speaks to Redis and over TLS, beside this "
+			  "program or in '" SP_CLI_LIBEXEC_DIR "'");
 }

@@ -20,6 +20,8 @@
 #include "supervisor/cli/text.h"
 
 #define OUTPUT_MAX (64u << 20)
+/* Room for an option and its argument in a help text; what they mean stands behind it. */
+#define OPTION_WIDTH 32
 
 enum {
 	GLOBAL_SOCKET,
@@ -55,7 +57,7 @@ const struct sp_cli_option sp_cli_global_options[] = {
 	[GLOBAL_REDIS_PASSWORD] = {"redis-password-file", 0, false, "FILE",
 				   "its password [SANDPOOL_REDIS_PASSWORD_FILE]"},
 	[GLOBAL_REDIS_SENTINEL_PASSWORD] = {"redis-sentinel-password-file", 0, false, "FILE",
-					    "of the Sentinels "
+					    "the Sentinels' password "
 					    "[SANDPOOL_REDIS_SENTINEL_PASSWORD_FILE]"},
 	[GLOBAL_REDIS_CA] = {"redis-ca", 0, false, "FILE",
 			     "whom a rediss:// server is certified by [SANDPOOL_REDIS_CA]"},
@@ -217,14 +219,20 @@ static void put_options(struct sp_buf *out, const struct sp_cli_option *options)
 			       options->letter ? options->letter : ' ', options->letter ? "," : " ",
 			       options->name, options->argument ? " " : "",
 			       options->argument ? options->argument : "");
-		sp_cli_put(out, "  %-32s %s\n", left, options->help);
+		/* One that leaves no gap has its explanation on the next line, in the same column.
+		 */
+		if (strlen(left) > OPTION_WIDTH)
+			sp_cli_put(out, "  %s\n%*s %s\n", left, 2 + OPTION_WIDTH, "",
+				   options->help);
+		else
+			sp_cli_put(out, "  %-*s %s\n", OPTION_WIDTH, left, options->help);
 	}
 }
 
 static void put_verb_help(struct sp_buf *out, const struct sp_cli_verb *verb)
 {
-	sp_cli_put(out, "Usage: sandpool %s %s\n\n%c%s.\n\n", verb->name, verb->usage,
-		   toupper((unsigned char)verb->summary[0]), verb->summary + 1);
+	sp_cli_put(out, "Usage: sandpool %s%s%s\n\n%c%s.\n\n", verb->name, *verb->usage ? " " : "",
+		   verb->usage, toupper((unsigned char)verb->summary[0]), verb->summary + 1);
 	sp_cli_put(out, "%s\n", verb->details);
 	if (verb->options) {
 		sp_cli_put(out, "Options:\n");

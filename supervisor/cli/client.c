@@ -22,7 +22,11 @@
 #include "pool/base/fd.h"
 #include "supervisor/cli/http.h"
 
-#define HEAD_MAX       (16u << 10)
+#define HEAD_MAX   (16u << 10)
+#define REASON_MAX 200
+#define NAME_CHARACTERS              \
+	"abcdefghijklmnopqrstuvwxyz" \
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 #define READ_SIZE      (64u << 10)
 #define DEAD_PEER_MS   15000u /* TCP: unacknowledged for this long = gone */
 #define KEEPALIVE_S    5
@@ -362,6 +366,18 @@ static enum sp_code code_of_status(int http_status)
 	}
 }
 
+/* The first line of what is no JSON (/readyz), as far as it can be shown; no page of a web server.
+ */
+static int plain_reason(const struct sp_buf *body)
+{
+	const char *text = sp_buf_text(body);
+	int len = 0;
+
+	while ((size_t)len < body->len && len < REASON_MAX && text[len] >= ' ' && text[len] <= '~')
+		len++;
+	return len > 0 && text[0] != '<' && text[0] != '{' ? len : 0;
+}
+
 int sp_cli_client_refusal(int http_status, const struct sp_buf *body, struct sp_err *err)
 {
 	json_t *root = json_loadb(sp_buf_text(body), body->len, 0, NULL);
@@ -371,7 +387,9 @@ int sp_cli_client_refusal(int http_status, const struct sp_buf *body, struct sp_
 
 	if (!message)
 		(void)sp_err_code(err, code_of_status(http_status), -EREMOTEIO,
-				  "the daemon answered with HTTP status %d", http_status);
+				  "the daemon answered with HTTP status %d%s%.*s", http_status,
+				  plain_reason(body) > 0 ? ": " : "", plain_reason(body),
+				  sp_buf_text(body));
 	else if (known != SP_CODE_NONE)
 		(void)sp_err_code(err, known, -EREMOTEIO, "%s", message);
 	else
@@ -414,14 +432,23 @@ int sp_cli_client_call(const struct sp_cli_client *client, const char *method, c
 	return status;
 }
 
+static const char *named_by(const char *prefix)
+{
+	if (strstr(prefix, "/pools/"))
+		return "name of a pool";
+	return strstr(prefix, "/hosts/") ? "name of a host" : "id of a sandbox";
+}
+
 int sp_cli_target(struct sp_buf *out, const char *prefix, const char *segment, const char *suffix,
 		  struct sp_err *err)
 {
 	int status;
 
-	if (segment[0] == '\0')
-		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				   "the name or id behind '%s' is empty", prefix);
+	/* What had to be encoded is in no name and in no id; as a path it would be refused unread.
+	 */
+	if (segment[0] == '\0' || segment[strspn(segment, NAME_CHARACTERS)] != '\0')
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL, "'%.64s' is not the %s",
+				   segment, named_by(prefix));
 	status = sp_buf_append(out, prefix, strlen(prefix));
 	if (status == 0)
 		status = sp_cli_http_append_segment(out, segment);

@@ -78,6 +78,15 @@ static void check_pool(struct sp_cli_doctor *doctor, const json_t *pool)
 	const char *name = sp_cli_member_text(pool, "name");
 	const char *error = sp_cli_member_text(pool, "last_error");
 
+	if (json_is_true(json_object_get(pool, "spec_mismatch"))) {
+		sp_cli_doctor_fix(
+			sp_cli_doctor_report(doctor, "pools", SP_CLI_FAIL,
+					     "'%.64s' makes nothing: %s", name,
+					     sp_cli_pools_trouble(pool)),
+			"give the pool the same keys and the same higher spec_revision on "
+			"every host; sandpool reload");
+		return;
+	}
 	if (strcmp(sp_cli_member_text(pool, "health"), "healthy") == 0)
 		return;
 	sp_cli_doctor_fix(sp_cli_doctor_report(doctor, "pools", SP_CLI_FAIL,
@@ -151,7 +160,7 @@ void sp_cli_doctor_daemon(struct sp_cli_doctor *doctor)
 	if (status < 0 && status != -EREMOTEIO) {
 		sp_cli_doctor_fix(
 			sp_cli_doctor_report(doctor, "daemon", SP_CLI_WARN, "%.280s", err.message),
-			"systemctl start sandpoold, if it is meant to run now");
+			"start sandpoold, if it is meant to run now");
 		return;
 	}
 	if (status < 0) {

@@ -6,8 +6,13 @@
  * looks at anything, and that refusal is all that is wanted here.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "supervisor/cli/doctor.h"
 #include "supervisor/cli/redis.h"
@@ -200,6 +205,52 @@ static const char *credential_among(const struct sp_cli_redis_settings *settings
 	return NULL;
 }
 
+/* What opening a file for reading gives to somebody: 0 or an errno. */
+static int open_as(const struct passwd *user, const char *path)
+{
+	int wait_status;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return errno;
+	if (pid == 0) {
+		if (initgroups(user->pw_name, user->pw_gid) < 0 || setgid(user->pw_gid) < 0 ||
+		    setuid(user->pw_uid) < 0)
+			_exit(0);
+		_exit(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) < 0 ? errno : 0);
+	}
+	while (waitpid(pid, &wait_status, 0) < 0)
+		if (errno != EINTR)
+			return errno;
+	return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0;
+}
+
+/* We may be root; the daemon opens them at each connect, when it is so no longer. */
+static void check_files(struct sp_cli_doctor *doctor)
+{
+	const struct sp_cli_redis_settings *settings = &doctor->cli->redis;
+	const char *const files[] = {settings->password_file, settings->sentinel_password_file,
+				     settings->ca_file, settings->cert_file, settings->key_file};
+	const struct passwd *user;
+
+	if (geteuid() != 0 || doctor->config->user[0] == '\0')
+		return;
+	user = getpwnam(doctor->config->user);
+	for (size_t i = 0; user && i < SP_ARRAY_SIZE(files); i++) {
+		int error = files[i] && files[i][0] ? open_as(user, files[i]) : 0;
+
+		if (error != 0)
+			sp_cli_doctor_fix(sp_cli_doctor_report(doctor, "redis files", SP_CLI_FAIL,
+							       "'%.150s': user '%.32s' cannot read "
+							       "it: %s",
+							       files[i], user->pw_name,
+							       strerrordesc_np(error)),
+					  "chown it to %.32s, who must also get through its "
+					  "directories",
+					  user->pw_name);
+	}
+}
+
 void sp_cli_doctor_redis(struct sp_cli_doctor *doctor)
 {
 	const char *credential;
@@ -223,6 +274,7 @@ void sp_cli_doctor_redis(struct sp_cli_doctor *doctor)
 		(void)sp_cli_doctor_report(doctor, "redis", SP_CLI_FAIL, "%.250s", err.message);
 		return;
 	}
+	check_files(doctor);
 	if (ask_info(doctor, &reply, &err) < 0) {
 		sp_cli_doctor_fix(
 			sp_cli_doctor_report(doctor, "redis", SP_CLI_FAIL, "%.250s", err.message),

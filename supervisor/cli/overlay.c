@@ -7,13 +7,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "pool/base/fd.h"
 #include "supervisor/cli/ask.h"
 #include "supervisor/cli/copy.h"
 
@@ -184,8 +187,21 @@ static int spawn(char *const *argv, pid_t *ret_pid)
 	return status;
 }
 
+static void wait_ticking(pid_t pid, const struct sp_cli_tick *tick)
+{
+	SP_AUTO_CLOSE int pidfd = pidfd_open(pid, 0);
+	struct pollfd end = {.fd = pidfd, .events = POLLIN};
+	int ready = 0;
+
+	while (pidfd >= 0 && (ready == 0 || (ready < 0 && errno == EINTR))) {
+		ready = poll(&end, 1, tick->every_ms);
+		if (ready == 0)
+			tick->call(tick->arg);
+	}
+}
+
 int sp_cli_overlay_check(const char *program, const char *when, const char *source,
-			 struct sp_err *err)
+			 const struct sp_cli_tick *tick, struct sp_err *err)
 {
 	char *words[] = {sp_cli_xstrdup(program), sp_cli_xstrdup(when), sp_cli_xstrdup(source),
 			 NULL};
@@ -199,6 +215,8 @@ int sp_cli_overlay_check(const char *program, const char *when, const char *sour
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -status,
 				   "--check: '%.200s' cannot be run: %s", program,
 				   strerror(status));
+	if (tick)
+		wait_ticking(pid, tick);
 	while (waitpid(pid, &wait_status, 0) < 0)
 		if (errno != EINTR)
 			return sp_err_set(err, -errno, "wait for '%.200s'", program);

@@ -41,9 +41,16 @@ int sp_cli_overlay_commit(const struct sp_cli *cli, const char *sandbox,
 			  const struct sp_cli_overlay *overlay, struct sp_buf *said,
 			  struct sp_err *err);
 
+/* What has to go on while something is waited for. */
+struct sp_cli_tick {
+	void (*call)(void *arg);
+	void *arg;
+	int every_ms;
+};
+
 /* Run `PROGRAM WHEN SOURCE` with our stderr for its output. Anything but exit status 0 is an error
- * that says so. */
+ * that says so. tick: NULL, or called while it runs, which is as long as it takes. */
 int sp_cli_overlay_check(const char *program, const char *when, const char *source,
-			 struct sp_err *err);
+			 const struct sp_cli_tick *tick, struct sp_err *err);
 
 #endif

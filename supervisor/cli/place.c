@@ -11,16 +11,19 @@
 #include "supervisor/cli/http.h"
 #include "supervisor/cli/request.h"
 
+#define WORKSPACE "/workspace"
+
 bool sp_cli_place_parse(const char *word, struct sp_cli_place *ret_place)
 {
 	struct sp_cli_place place;
 	size_t len = strcspn(word, ":");
 
-	if (len != SP_SANDBOX_ID_LEN || word[len] != ':' || word[len + 1] == '\0')
+	if (len != SP_SANDBOX_ID_LEN || word[len] != ':')
 		return false;
 	memcpy(place.id, word, len);
 	place.id[len] = '\0';
-	place.path = word + len + 1;
+	place.bare = word[len + 1] == '\0';
+	place.path = place.bare ? WORKSPACE : word + len + 1;
 	if (!sp_sandbox_id_valid(place.id))
 		return false;
 	*ret_place = place;

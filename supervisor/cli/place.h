@@ -14,6 +14,7 @@
 struct sp_cli_place {
 	char id[SP_SANDBOX_ID_LEN + 1];
 	const char *path; /* into the word; not empty */
+	bool bare;        /* the word has none: path is the workspace */
 };
 
 /* False: the word does not begin with a sandbox's id and a colon, so it is a path of ours. */

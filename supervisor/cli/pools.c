@@ -46,6 +46,13 @@ static void write_shared(const json_t *pools, struct sp_buf *out)
 	sp_cli_columns_done(&table);
 }
 
+const char *sp_cli_pools_trouble(const json_t *pool)
+{
+	if (json_is_true(json_object_get(pool, "spec_mismatch")))
+		return "the store has another spec of it: raise spec_revision";
+	return sp_cli_member_text(pool, "last_error");
+}
+
 void sp_cli_pools_write(const struct sp_cli *cli, const json_t *pools, struct sp_buf *out)
 {
 	static const struct sp_cli_column columns[] = {
@@ -72,7 +79,7 @@ void sp_cli_pools_write(const struct sp_cli *cli, const json_t *pools, struct sp
 		for (size_t k = 0; k < SP_ARRAY_SIZE(numbers); k++)
 			sp_cli_columns_add(&table, "%lld",
 					   (long long)sp_cli_member_number(pool, numbers[k]));
-		sp_cli_columns_add(&table, "%.60s", sp_cli_member_text(pool, "last_error"));
+		sp_cli_columns_add(&table, "%.60s", sp_cli_pools_trouble(pool));
 	}
 	sp_cli_columns_write(&table, true, out);
 	sp_cli_columns_done(&table);

@@ -11,5 +11,7 @@ int sp_cli_pools_ask(struct sp_cli *cli, int64_t timeout_ms, struct sp_cli_answe
 		     struct sp_err *err);
 /* Append the table of `pools` (array) to out. */
 void sp_cli_pools_write(const struct sp_cli *cli, const json_t *pools, struct sp_buf *out);
+/* What is wrong with a pool; "-" if nothing is. */
+const char *sp_cli_pools_trouble(const json_t *pool);
 
 #endif

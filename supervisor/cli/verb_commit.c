@@ -25,7 +25,7 @@ static int commit(struct sp_cli *cli, const char *sandbox, struct sp_buf *said, 
 			&overlays, sp_cli_args_value(&cli->args, &options[OPTION_NUMBER]), &overlay,
 			err);
 	if (status == 0 && program)
-		status = sp_cli_overlay_check(program, "commit", overlay->source, err);
+		status = sp_cli_overlay_check(program, "commit", overlay->source, NULL, err);
 	if (status == 0)
 		status = sp_cli_overlay_commit(cli, sandbox, overlay, said, err);
 	sp_cli_overlays_done(&overlays);

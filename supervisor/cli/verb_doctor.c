@@ -134,7 +134,8 @@ static void load_config(struct sp_cli_doctor *doctor, struct sp_config **ret_con
 	} else {
 		finding = sp_cli_doctor_report(
 			doctor, "configuration", SP_CLI_FAIL,
-			"'%s' has %zu faults, the first: %.160s", doctor->config_path, faults.count,
+			"'%s' has %zu fault%s, the first: %.160s", doctor->config_path,
+			faults.count, faults.count == 1 ? "" : "s",
 			faults.count > 0 ? faults.items[0].message : strerrordesc_np(-status));
 		sp_cli_doctor_fix(finding, "sandpool config check %.200s", doctor->config_path);
 	}

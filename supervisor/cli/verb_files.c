@@ -139,6 +139,10 @@ static int remove_place(struct sp_cli *cli, const struct sp_cli_place *place, st
 {
 	bool recursive = sp_cli_args_has(&cli->args, &options[OPTION_RECURSIVE]);
 
+	/* More likely a variable that is not set than everything. */
+	if (place->bare)
+		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
+				   "rm '%s:': a PATH is missing", place->id);
 	return delete (cli, place, recursive ? "directories" : "files", err);
 }
 

@@ -36,6 +36,7 @@
 #define RELEASE_TIMEOUT_MS (5 * SP_MS_PER_S)
 #define LEASE_MS           (60 * SP_MS_PER_S) /* over Redis, and with overlays */
 #define LEASE_TEXT         "60s"
+#define COMMIT_LEASE_TEXT  "1h"
 #define RENEW_MS           (LEASE_MS / 3)
 #define RENEW_TIMEOUT_MS   (2 * SP_MS_PER_S) /* the command's output stands still meanwhile */
 
@@ -231,25 +232,31 @@ static int acquire_over_redis(struct step_run *run, struct sp_err *err)
 	return status;
 }
 
-/* Failing is no end: the host will tell by ending the command, and next time it may work. */
-static void renew(void *arg)
+static int renew_by(const struct step_run *run, const char *ttl)
 {
-	const struct step_run *run = arg;
 	struct sp_err err = {0};
 	struct sp_buf target;
 	struct sp_buf answer;
 	struct sp_buf body;
+	int status;
 
 	sp_buf_init(&target, SP_CLI_REQUEST_MAX);
 	sp_buf_init(&answer, SP_CLI_REQUEST_MAX);
 	sp_buf_init(&body, SP_CLI_REQUEST_MAX);
 	sp_cli_put(&target, "%s/renew", sp_buf_text(&run->target));
-	sp_cli_put(&body, "{\"ttl\":\"" LEASE_TEXT "\"}");
-	(void)sp_cli_client_call(&run->session->cli->client, "POST", sp_buf_text(&target), &body,
-				 RENEW_TIMEOUT_MS, &answer, &err);
+	sp_cli_put(&body, "{\"ttl\":\"%s\"}", ttl);
+	status = sp_cli_client_call(&run->session->cli->client, "POST", sp_buf_text(&target), &body,
+				    RENEW_TIMEOUT_MS, &answer, &err);
 	sp_buf_done(&target);
 	sp_buf_done(&answer);
 	sp_buf_done(&body);
+	return status;
+}
+
+/* Failing is no end: the host will tell by ending the command, and next time it may work. */
+static void renew(void *arg)
+{
+	(void)renew_by(arg, LEASE_TEXT);
 }
 
 /* The daemon may have got it from another host. It does not know when that one was made, and what
@@ -413,13 +420,15 @@ static bool wants_overlays(const struct sp_cli_args *args)
 }
 
 /* One program is asked about each of them. */
-static int check_overlays(const struct step_run *run, const char *when, struct sp_err *err)
+static int check_overlays(struct step_run *run, const char *when, struct sp_err *err)
 {
 	const char *program = sp_cli_args_value(&run->session->cli->args, &options[OPTION_CHECK]);
+	const struct sp_cli_tick tick = {.call = renew, .arg = run, .every_ms = RENEW_MS};
 	int status = 0;
 
 	for (size_t i = 0; program && status == 0 && i < run->overlays.count; i++)
-		status = sp_cli_overlay_check(program, when, run->overlays.at[i].source, err);
+		status =
+			sp_cli_overlay_check(program, when, run->overlays.at[i].source, &tick, err);
 	return status;
 }
 
@@ -437,14 +446,24 @@ static int begin_overlays(struct step_run *run, struct sp_err *err)
 		status = sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
 				     "--diff is of one overlay, and there are %zu",
 				     run->overlays.count);
-	if (status == 0)
-		status = check_overlays(run, "start", err);
+	if (status < 0)
+		return status;
+	renew(run);
+	status = check_overlays(run, "start", err);
 	if (status == 0)
 		renew(run);
 	return status;
 }
 
-static int commit_overlays(const struct step_run *run, struct sp_err *err)
+/* Nobody renews while a commit is waited for, which takes as long as there is to write. The stream
+ * is open, so the sandbox goes with us however long its lease is. */
+static void renew_for_commit(struct step_run *run)
+{
+	if (renew_by(run, COMMIT_LEASE_TEXT) < 0)
+		renew(run); /* beyond the pool's max_lease */
+}
+
+static int commit_overlays(struct step_run *run, struct sp_err *err)
 {
 	struct sp_cli_session *session = run->session;
 	int status = check_overlays(run, "commit", err);
@@ -452,6 +471,7 @@ static int commit_overlays(const struct step_run *run, struct sp_err *err)
 	for (size_t i = 0; status == 0 && i < run->overlays.count; i++) {
 		struct sp_buf said;
 
+		renew_for_commit(run);
 		sp_buf_init(&said, SP_CLI_REQUEST_MAX);
 		status = sp_cli_overlay_commit(session->cli, sp_buf_text(&run->target),
 					       &run->overlays.at[i], &said, err);

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #define KEYS_FILE_MAX (64u << 10)
+/* What an id is shown as that a user namespace does not map. */
+#define OVERFLOW_UID 65534
 
 static int file_fault(struct sp_config_reader *reader, const char *path, int status,
 		      const char *what)
@@ -35,6 +37,14 @@ static bool owner_trusted(const struct stat *stat)
 /* Running as root, geteuid() is 0: then only root's files are trusted. */
 static int check_trust(struct sp_config_reader *reader, const char *path, const struct stat *stat)
 {
+	/* A rootless launcher is root of a user namespace that has its own user and nobody else. */
+	if (stat->st_uid == OVERFLOW_UID && geteuid() == 0) {
+		sp_config_fault_in(reader, path, 0,
+				   "owned by uid %u, which is everybody else (root too) where the "
+				   "daemon runs without root: must belong to who starts it",
+				   stat->st_uid);
+		return -EPERM;
+	}
 	if (!owner_trusted(stat)) {
 		sp_config_fault_in(reader, path, 0,
 				   "owned by uid %u: must belong to %s, as whoever can write it "

@@ -15,7 +15,7 @@
 #define TIB          (INT64_C(1) << 40)
 
 static const char *const log_words[] = {"error", "warn", "info", "debug", NULL};
-static const char *const backend_words[] = {"namespace", "direct", NULL};
+static const char *const backend_words[] = {"sandbox", "direct", NULL};
 static const char *const network_words[] = {"none", "host", NULL};
 
 #define GLOBAL(member) .offset = offsetof(struct sp_config, member)
@@ -448,10 +448,9 @@ static const struct sp_schema_key pool_keys[] = {
 	 POOL(direct),
 	 .word_size = sizeof(bool),
 	 .words = backend_words,
-	 .fallback = "\"namespace\"",
-	 .help = "`namespace`: sandboxes. `direct`: plain processes of `direct_user`, no "
-		 "isolation; "
-		 "needs `allow_direct`."},
+	 .fallback = "\"sandbox\"",
+	 .help = "`sandbox`: sandboxes. `direct`: plain processes of `direct_user`, no "
+		 "isolation; needs `allow_direct`."},
 	{.name = "direct_user",
 	 .type = SP_SCHEMA_STRING,
 	 .flags = SP_SCHEMA_F_NULLABLE | SP_SCHEMA_F_SPEC,

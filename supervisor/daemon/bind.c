@@ -342,8 +342,8 @@ static void on_recovered(void *arg, const struct sp_err *refused)
 		recovery_failed(op, refused);
 	else if (bind->overlay == 0)
 		bound(op);
-	else if (sp_file_renew(op->service, &daemon_itself, &place, on_renewed, op, &op->recovery,
-			       &err) < 0)
+	else if (sp_file_renew(op->service, &daemon_itself, &place, true, on_renewed, op,
+			       &op->recovery, &err) < 0)
 		recovery_failed(op, &err);
 }
 

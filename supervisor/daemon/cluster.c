@@ -89,8 +89,8 @@ static void on_mismatch(void *arg, const char *name, uint64_t spec_revision, con
 		pool->spec_mismatch = digest[0] != '\0';
 	if (digest[0] != '\0')
 		sp_log(SP_LOG_ERROR,
-		       "spec_mismatch: other hosts make this pool from another spec, "
-		       "this one makes nothing",
+		       "spec_mismatch: the store has another spec of this pool, this host makes "
+		       "nothing until spec_revision is raised",
 		       "pool=%s spec_revision=%llu digest=%s", name,
 		       (unsigned long long)spec_revision, digest);
 	else

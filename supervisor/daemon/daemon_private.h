@@ -168,6 +168,8 @@ enum exec_state {
 	EXEC_DRAINING, /* main process ended; the rest of its output is delivered */
 };
 
+#define EXEC_SHOWN_MAX 127
+
 struct sp_exec {
 	struct sp_list link;         /* in the sandbox's execs, or empty */
 	struct sp_list service_link; /* in service->execs */
@@ -201,6 +203,8 @@ struct sp_exec {
 	void *arg;
 	struct sp_init_exec *record; /* until it is sent */
 	size_t record_len;
+	char program[EXEC_SHOWN_MAX + 1]; /* the beginning of both, for people */
+	char cwd[EXEC_SHOWN_MAX + 1];
 	int strings_fd; /* of a record whose strings are too long */
 	int64_t timeout_ms;
 	int64_t stood_still_ms; /* its sandbox, while it ran: no limit counts that */

@@ -443,6 +443,21 @@ void exec_on_exited(struct sp_exec *exec, const struct sp_init_exited *exited)
 	exec_progress(exec);
 }
 
+/* The last steps fail for what the client has named. */
+static void say_what_failed(struct sp_exec *exec, const struct sp_init_status *status)
+{
+	char *text = exec->result.message;
+	size_t size = sizeof(exec->result.message);
+	const char *why = strerror(-status->status);
+
+	if (strcmp(status->stage, "exec") == 0)
+		(void)snprintf(text, size, "'%s': %s", exec->program, why);
+	else if (strcmp(status->stage, "cwd") == 0)
+		(void)snprintf(text, size, "cwd '%s': %s", exec->cwd, why);
+	else
+		(void)snprintf(text, size, "%s: %s", status->stage, why);
+}
+
 void exec_on_start_failed(struct sp_exec *exec, const struct sp_init_status *status)
 {
 	struct sp_exec_result *result = &exec->result;
@@ -451,8 +466,7 @@ void exec_on_start_failed(struct sp_exec *exec, const struct sp_init_status *sta
 	result->reason = exec->killed ? exec->kill_reason : SP_EXEC_START_FAILED;
 	result->start_errno = -status->status;
 	(void)snprintf(result->stage, sizeof(result->stage), "%s", status->stage);
-	(void)snprintf(result->message, sizeof(result->message), "%s: %s", status->stage,
-		       strerror(-status->status));
+	say_what_failed(exec, status);
 	release_one_shot(exec);
 	begin_drain(exec);
 	exec_progress(exec);

@@ -257,7 +257,7 @@ int exec_record_build(struct sp_exec *exec, const struct sp_config_pool *pool,
 				   SP_INIT_ARGS_MAX);
 	if (spec->cwd && spec->cwd[0] != '/')
 		return sp_err_code(err, SP_CODE_INVALID_ARGUMENT, -EINVAL,
-				   "cwd must be an absolute path");
+				   "cwd '%.*s' is not an absolute path", EXEC_SHOWN_MAX, spec->cwd);
 	strings.cwd = spec->cwd ? spec->cwd : pool->direct ? "/" : "/workspace";
 	status = check_ids(spec, pool, err);
 	if (status == 0)
@@ -268,6 +268,8 @@ int exec_record_build(struct sp_exec *exec, const struct sp_config_pool *pool,
 		status = measure(&strings, err);
 	if (status == 0)
 		status = make_record(exec, spec, &strings, err);
+	(void)snprintf(exec->program, sizeof(exec->program), "%s", strings.argv[0]);
+	(void)snprintf(exec->cwd, sizeof(exec->cwd), "%s", strings.cwd);
 	free(strings.env);
 	return status;
 }

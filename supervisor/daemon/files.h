@@ -128,9 +128,10 @@ int sp_file_list(struct sp_service *service, const struct sp_caller *caller,
 
 typedef void sp_file_done_cb(void *arg, const struct sp_err *err); /* NULL: done */
 
-/* After a commit: the overlay goes on with an empty upper, on the base as it is now. */
+/* After a commit: the overlay goes on with an empty upper, on the base as it is now. What runs
+ * where it is mounted is killed; unused: nothing is, the overlay has just been made. */
 int sp_file_renew(struct sp_service *service, const struct sp_caller *caller,
-		  const struct sp_file_place *place, sp_file_done_cb *cb, void *arg,
+		  const struct sp_file_place *place, bool unused, sp_file_done_cb *cb, void *arg,
 		  struct sp_file_op **ret_op, struct sp_err *err);
 /* A commit that was cut off is completed, or forgotten: in the base of place's overlay, where
  * nothing may have begun, or, if path is not NULL, in that directory. */

@@ -150,12 +150,13 @@ static int begin_done(struct sp_service *service, const struct sp_caller *caller
 }
 
 int sp_file_renew(struct sp_service *service, const struct sp_caller *caller,
-		  const struct sp_file_place *place, sp_file_done_cb *cb, void *arg,
+		  const struct sp_file_place *place, bool unused, sp_file_done_cb *cb, void *arg,
 		  struct sp_file_op **ret_op, struct sp_err *err)
 {
 	struct file_wish wish = wish_for(SP_INIT_FILE_RENEW, "/");
 	int status = check_overlay(place, err);
 
+	wish.record.flags = unused ? SP_INIT_FILE_F_UNUSED : 0;
 	return status < 0 ? status
 			  : begin_done(service, caller, place, &wish, cb, arg, ret_op, err);
 }

@@ -261,6 +261,10 @@ const char *files_commit_refusal(const char *stage, enum sp_code *ret_code)
 		{SP_INIT_COMMIT_FILESYSTEM, SP_CODE_UNSUPPORTED,
 		 "the base is on a network or FUSE file system: what others change there would not "
 		 "be noticed"},
+		{SP_INIT_COMMIT_APART, SP_CODE_UNSUPPORTED,
+		 "it is in a file system of its own (a subvolume) below the base, where nothing "
+		 "can "
+		 "be moved to in one step"},
 		{SP_INIT_COMMIT_LIMIT, SP_CODE_TOO_MANY, "there is too much for one commit"},
 		{SP_INIT_COMMIT_BUSY, SP_CODE_CONFLICT, "what runs there does not end"},
 		{SP_INIT_COMMIT_LOCKED, SP_CODE_CONFLICT,

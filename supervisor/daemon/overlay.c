@@ -196,8 +196,8 @@ static void renew(struct sp_overlay_commit *commit)
 	}
 	place = place_of(commit);
 	commit->entering = true;
-	if (sp_file_renew(commit->link->service, &daemon_itself, &place, on_renewed, commit, &op,
-			  &err) < 0)
+	if (sp_file_renew(commit->link->service, &daemon_itself, &place, false, on_renewed, commit,
+			  &op, &err) < 0)
 		on_renewed(commit, &err);
 	else
 		commit->entering = false;

@@ -365,7 +365,7 @@ static const char *cluster_not_ready(const struct daemon_pool *pool,
 	if (!store || !store->ops->up(store) || daemon_pool_hosts(pool) == 0)
 		return "the store is away, and a pool has no idle sandbox here";
 	if (pool->spec_mismatch)
-		return "other hosts make a pool from another spec";
+		return "the store has another spec of a pool: raise its spec_revision";
 	return snapshot->share > 0 ? "a pool has no idle sandbox" : NULL;
 }
 

@@ -183,8 +183,7 @@ static int describe(const struct sp_exec_result *result, const char *program, ch
 			       program);
 		return -ETIMEDOUT;
 	case SP_EXEC_START_FAILED:
-		(void)snprintf(text, size, "'%.*s' did not start: %.200s", PROGRAM_SHOWN, program,
-			       result->message);
+		(void)snprintf(text, size, "did not start: %.300s", result->message);
 		return result->start_errno > 0 ? -result->start_errno : -EIO;
 	case SP_EXEC_KILLED:
 	case SP_EXEC_EXPIRED:
@@ -199,9 +198,21 @@ static int describe(const struct sp_exec_result *result, const char *program, ch
 static void check_begin(struct warmup *warmup);
 static void attempt_failed(struct warmup *warmup, int status, const char *why);
 
-static void on_warmup_ended(void *arg, const struct sp_exec_result *result)
+static void stage_done(struct warmup *warmup)
+{
+	metrics_create_stage(warmup->link->pool, stage_names[warmup->stage],
+			     seconds_since(warmup->began_ns));
+	if (warmup->stage == STAGE_WARMUP)
+		check_begin(warmup);
+	else
+		over(warmup);
+}
+
+static void on_ended(void *arg, const struct sp_exec_result *result)
 {
 	struct warmup *warmup = arg;
+	const struct sp_config_pool *config = warmup->config;
+	bool warming = warmup->stage == STAGE_WARMUP;
 	char why[SP_ERR_MESSAGE_MAX];
 	int status;
 
@@ -209,38 +220,22 @@ static void on_warmup_ended(void *arg, const struct sp_exec_result *result)
 	if (warmup->failure.status < 0)
 		return;
 	if (result->reason == SP_EXEC_EXITED && result->exit_code == 0) {
-		metrics_create_stage(warmup->link->pool, stage_names[STAGE_WARMUP],
-				     seconds_since(warmup->began_ns));
-		check_begin(warmup);
+		stage_done(warmup);
 		return;
 	}
-	status = describe(result, warmup->config->warmup.command[0], why, sizeof(why));
+	status =
+		describe(result, warming ? config->warmup.command[0] : config->readiness.command[0],
+			 why, sizeof(why));
+	if (!warming) {
+		attempt_failed(warmup, status, why);
+		return;
+	}
 	(void)sp_err_code(&warmup->failure, SP_CODE_CREATE_FAILED, status, "%s", why);
 	over(warmup);
 }
 
-static void on_attempt_ended(void *arg, const struct sp_exec_result *result)
-{
-	struct warmup *warmup = arg;
-	char why[SP_ERR_MESSAGE_MAX];
-	int status;
-
-	warmup->exec = NULL;
-	if (warmup->failure.status < 0)
-		return;
-	if (result->reason == SP_EXEC_EXITED && result->exit_code == 0) {
-		metrics_create_stage(warmup->link->pool, stage_names[STAGE_READINESS],
-				     seconds_since(warmup->began_ns));
-		over(warmup);
-		return;
-	}
-	status = describe(result, warmup->config->readiness.command[0], why, sizeof(why));
-	attempt_failed(warmup, status, why);
-}
-
 /* timeout_ms 0: it ends with its sandbox. */
-static void run(struct warmup *warmup, char *const *command, size_t count, int64_t timeout_ms,
-		void (*ended)(void *arg, const struct sp_exec_result *result))
+static void run(struct warmup *warmup, char *const *command, size_t count, int64_t timeout_ms)
 {
 	const struct sp_exec_spec spec = {
 		.argv = (const char *const *)command,
@@ -252,7 +247,7 @@ static void run(struct warmup *warmup, char *const *command, size_t count, int64
 		.merge_stderr = true,
 		.resident = true,
 	};
-	const struct sp_exec_events events = {.output = on_output, .ended = ended};
+	const struct sp_exec_events events = {.output = on_output, .ended = on_ended};
 	struct sp_err err = {0};
 	int status;
 
@@ -274,8 +269,7 @@ static void attempt(struct warmup *warmup)
 
 	warmup->last = sp_clock_boot_ms() >= warmup->deadline_ms;
 	warmup->attempts++;
-	run(warmup, readiness->command, readiness->command_count, readiness->attempt_timeout_ms,
-	    on_attempt_ended);
+	run(warmup, readiness->command, readiness->command_count, readiness->attempt_timeout_ms);
 }
 
 /* The deadline itself is not waited past, but there one more attempt is made: what got ready at the
@@ -384,5 +378,5 @@ void warmup_begin(struct sandbox_link *link)
 	warmup->began_ns = sp_clock_boot_ns();
 	sp_timer_set(&link->service->timers, &warmup->timer,
 		     sp_clock_boot_ms() + config->timeout_ms);
-	run(warmup, config->command, config->command_count, 0, on_warmup_ended);
+	run(warmup, config->command, config->command_count, 0);
 }

@@ -28,9 +28,38 @@
 
 static const char journal_name[] = "journal";
 
+/* What is in COMMIT_DIR. The journal goes first: without it nothing is done again. */
+static const char *const own_names[] = {"journal", "journal.new", "reserve", "new"};
+
+static bool is_ours(const char *name)
+{
+	for (size_t i = 0; i < SP_ARRAY_SIZE(own_names); i++)
+		if (strcmp(name, own_names[i]) == 0)
+			return true;
+	return false;
+}
+
 int commit_open(int dir_fd, const char *path, int flags)
 {
 	return sp_sys_openat2(dir_fd, path, flags | O_NOFOLLOW | O_CLOEXEC, 0, BENEATH);
+}
+
+/*
+ * Whoever may write to the base may make something of such a name there, or give the name to what
+ * is the workload's. A journal would lend him its rights, so what it is read from and what it moves
+ * must be the workload's, and nobody else may have written to it.
+ */
+int commit_open_own(const struct commit *commit, int dir_fd, const char *name, int flags)
+{
+	SP_AUTO_CLOSE int fd = commit_open(dir_fd, name, flags);
+	struct sp_init_file_info info = {0};
+	int status = fd < 0 ? fd : file_info(fd, "", &info);
+
+	if (status < 0)
+		return status;
+	if (info.uid != commit->job->request->uid || (info.mode & (S_IWGRP | S_IWOTH)) != 0)
+		return -EBADMSG;
+	return sp_take_fd(&fd);
 }
 
 int commit_fail(struct commit *commit, int status, const char *stage, const char *path)
@@ -190,9 +219,48 @@ int commit_apply(struct commit *commit, const void *data, size_t len)
 	return status < 0 ? commit_fail(commit, status, SP_INIT_COMMIT_APPLY, step.path) : 0;
 }
 
+/* Nothing but what a commit makes there: it may be another directory that was given the name. */
+static int check_names(const struct commit *commit)
+{
+	_Alignas(uint64_t) static char dirents[FILE_DIRENTS];
+	long got;
+
+	if (RAW3(SYS_lseek, commit->stage_fd, 0, SEEK_SET) < 0)
+		return -EIO;
+	while ((got = RAW3(SYS_getdents64, commit->stage_fd, dirents, FILE_DIRENTS)) > 0) {
+		for (long at = 0; at < got;) {
+			const char *name = dirents + at + sizeof(struct file_dirent);
+			struct file_dirent head;
+
+			memcpy(&head, dirents + at, sizeof(head));
+			at += head.length;
+			if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !is_ours(name))
+				return -EBADMSG;
+		}
+	}
+	return (int)got;
+}
+
+/* By what was opened, whatever has the name by now. */
+int commit_remove(struct commit *commit)
+{
+	int status = check_names(commit);
+
+	for (size_t i = 0; status == 0 && i < SP_ARRAY_SIZE(own_names); i++) {
+		struct file_name name = {.dir_fd = commit->stage_fd};
+
+		(void)snprintf(name.name, sizeof(name.name), "%s", own_names[i]);
+		status = file_remove_tree(commit->job, &name);
+		if (status == -ENOENT)
+			status = 0;
+	}
+	if (status == 0)
+		status = (int)RAW3(SYS_unlinkat, commit->base_fd, COMMIT_DIR, AT_REMOVEDIR);
+	return status;
+}
+
 int commit_clean(struct commit *commit)
 {
-	struct file_name name = {.dir_fd = commit->base_fd, .name = COMMIT_DIR};
 	int status = (int)RAW1(SYS_syncfs, commit->base_fd);
 
 	/* Later changes of the base would not survive its being done again. */
@@ -201,7 +269,7 @@ int commit_clean(struct commit *commit)
 	if (status == 0 || status == -ENOENT)
 		status = (int)RAW1(SYS_fsync, commit->stage_fd);
 	if (status == 0)
-		status = file_remove_tree(commit->job, &name);
+		status = commit_remove(commit);
 	return status < 0 ? commit_fail(commit, status, SP_INIT_COMMIT_APPLY, COMMIT_DIR) : 0;
 }
 
@@ -210,8 +278,8 @@ int commit_clean(struct commit *commit)
 /* 1: *ret has it; 0: there is none. */
 static int read_journal(struct commit *commit, char **ret, size_t *ret_length)
 {
-	SP_AUTO_CLOSE int fd =
-		commit_open(commit->stage_fd, journal_name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	SP_AUTO_CLOSE int fd = commit_open_own(commit, commit->stage_fd, journal_name,
+					       O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	struct sp_init_file_info info = {0};
 	ssize_t got;
 	char *text;
@@ -247,7 +315,7 @@ static int finish_earlier(struct commit *commit)
 
 	if (status <= 0)
 		return joke(status);
-	commit->new_fd = commit_open(commit->stage_fd, "new", O_PATH | O_DIRECTORY);
+	commit->new_fd = commit_open_own(commit, commit->stage_fd, "new", O_PATH | O_DIRECTORY);
 	if (commit->new_fd < 0)
 		return commit->new_fd == -ENOENT ? -EBADMSG : joke(commit->new_fd);
 	return commit_apply(commit, text, len);
@@ -257,11 +325,14 @@ int commit_recover(struct commit *commit)
 {
 	int status;
 
-	commit->stage_fd = commit_open(commit->base_fd, COMMIT_DIR, O_RDONLY | O_DIRECTORY);
+	commit->stage_fd =
+		commit_open_own(commit, commit->base_fd, COMMIT_DIR, O_RDONLY | O_DIRECTORY);
 	if (commit->stage_fd == -ENOENT)
 		return 0;
 	commit_fail(commit, 0, SP_INIT_COMMIT_JOURNAL, COMMIT_DIR);
-	status = commit->stage_fd < 0 ? joke(commit->stage_fd) : finish_earlier(commit);
+	status = commit->stage_fd < 0 ? joke(commit->stage_fd) : check_names(commit);
+	if (status == 0)
+		status = finish_earlier(commit);
 	if (status == 0)
 		status = commit_clean(commit);
 	sp_fd_close(&commit->new_fd);

@@ -140,7 +140,8 @@ static int add_directory(struct survey *survey, int dir_fd, const char *name, ui
 		   survey->walk.path);
 }
 
-/* Sockets are no data; a whiteout is how an upper says that something was deleted. */
+/* Sockets are no data, but what one has replaced is gone; a whiteout is how an upper says that
+ * something was deleted. */
 static int add_other(struct survey *survey, int dir_fd, const char *name)
 {
 	struct statx info;
@@ -148,7 +149,7 @@ static int add_other(struct survey *survey, int dir_fd, const char *name)
 	if (statx(dir_fd, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) != 0)
 		return -errno;
 	if (S_ISSOCK(info.stx_mode))
-		return 0;
+		return add(survey->commit, COMMIT_DELETE, 0, 0, survey->walk.path);
 	if (S_ISFIFO(info.stx_mode))
 		return add(survey->commit, COMMIT_PLACE, 0, PLAN_FIFO, survey->walk.path);
 	if (S_ISCHR(info.stx_mode) && info.stx_rdev_major == 0 && info.stx_rdev_minor == 0)
@@ -212,6 +213,20 @@ static bool mine(const struct commit *commit, uint32_t uid)
 	return uid == commit->job->request->uid;
 }
 
+static uint64_t device_of(const struct statx *info)
+{
+	return (uint64_t)info->stx_dev_major << 32 | info->stx_dev_minor;
+}
+
+/* A subvolume of btrfs is no mount, and yet nothing can be renamed into it. */
+static bool apart(const struct commit *commit, int dir_fd, const char *name)
+{
+	struct statx info;
+
+	return statx(dir_fd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) != 0 ||
+	       device_of(&info) != commit->base_device;
+}
+
 /* May the workload write in that directory, if need be after opening it? */
 static bool writable(const struct commit *commit, int dir_fd, const char *name)
 {
@@ -244,6 +259,13 @@ static bool removable(const struct commit *commit, int dir_fd, const char *name)
 	return writable(commit, dir_fd, "");
 }
 
+/* Will the walk go into it? What cannot be seen there would stay, or be removed unseen. */
+static bool enterable(int dir_fd, const char *name)
+{
+	return RAW4(SYS_faccessat2, dir_fd, name, R_OK | X_OK, AT_EACCESS | AT_SYMLINK_NOFOLLOW) ==
+	       0;
+}
+
 /* A directory of the upper, where the base has something. */
 static int compare_directory(struct comparison *comparison, struct commit_record *record,
 			     int dir_fd, const char *name, const struct sp_init_file_info *info)
@@ -257,7 +279,10 @@ static int compare_directory(struct comparison *comparison, struct commit_record
 		record->flags |= PLAN_KEPT;
 		if (!writable(commit, dir_fd, name))
 			record->flags |= PLAN_SHUT;
-		denied = !mine(commit, info->uid) && (info->mode & COMMIT_MODE) != record->mode;
+		if (apart(commit, dir_fd, name))
+			record->flags |= PLAN_APART;
+		denied = (!mine(commit, info->uid) && (info->mode & COMMIT_MODE) != record->mode) ||
+			 ((record->flags & PLAN_OPAQUE) != 0 && !enterable(dir_fd, name));
 		commit->counts->directories += (info->mode & COMMIT_MODE) != record->mode;
 		if ((record->flags & PLAN_OPAQUE) != 0 &&
 		    !marked(comparison->walk.path, comparison->opaque, comparison->opaque_length))
@@ -300,6 +325,13 @@ static struct commit_record *meet(struct comparison *comparison)
 	return NULL;
 }
 
+/* Is something moved to where the base has this? */
+static bool moves(const struct commit_record *record, const struct sp_init_file_info *info)
+{
+	return record->operation == COMMIT_PLACE ||
+	       (record->operation == COMMIT_DIRECTORY && info->type != SP_INIT_FILE_DIR);
+}
+
 static int compare(struct comparison *comparison, int dir_fd, const char *name,
 		   const struct sp_init_file_info *info)
 {
@@ -311,6 +343,8 @@ static int compare(struct comparison *comparison, int dir_fd, const char *name,
 		return doom(comparison, dir_fd, name, info);
 	if (record) {
 		record->flags |= PLAN_FOUND;
+		if (moves(record, info) && apart(commit, dir_fd, ""))
+			return commit_fail(commit, -EXDEV, SP_INIT_COMMIT_APART, path);
 		if (record->operation == COMMIT_DIRECTORY)
 			return compare_directory(comparison, record, dir_fd, name, info);
 		commit->counts->deleted += record->operation == COMMIT_DELETE;
@@ -365,16 +399,22 @@ static int compare_root(struct commit *commit)
 {
 	struct commit_record *record = commit_plan_record(&commit->plan, 0);
 	struct sp_init_file_info info = {0};
+	struct statx place = {0};
 	int status = file_info(commit->base_fd, "", &info);
 
+	if (status == 0 && statx(commit->base_fd, "", AT_EMPTY_PATH, STATX_TYPE, &place) != 0)
+		status = -errno;
 	if (status < 0)
 		return status;
+	commit->base_device = device_of(&place);
 	if (info.changed_ns >= commit->freeze.real_ns && info.changed_ns != commit->freeze.root_ns)
 		return commit_fail(commit, -ESTALE, SP_INIT_COMMIT_BASE, ".");
 	record->flags |= PLAN_FOUND | PLAN_KEPT;
+	/* COMMIT_DIR has to be made in it, and to go again when it has its mode. */
 	if (RAW4(SYS_faccessat2, commit->base_fd, "", W_OK | X_OK, AT_EACCESS | AT_EMPTY_PATH) <
 		    0 ||
-	    (!mine(commit, info.uid) && (info.mode & COMMIT_MODE) != record->mode))
+	    (!mine(commit, info.uid) && (info.mode & COMMIT_MODE) != record->mode) ||
+	    (mine(commit, info.uid) && (record->mode & (S_IWUSR | S_IXUSR)) != (S_IWUSR | S_IXUSR)))
 		return commit_fail(commit, -EPERM, SP_INIT_COMMIT_OWNER, ".");
 	if ((info.mode & COMMIT_MODE) != record->mode)
 		commit->counts->directories++;
@@ -400,6 +440,8 @@ static int check_new(struct commit *commit)
 			continue;
 		if ((commit_plan_record(plan, above[level])->flags & PLAN_SHUT) != 0)
 			return commit_fail(commit, -EPERM, SP_INIT_COMMIT_OWNER, path);
+		if ((commit_plan_record(plan, above[level])->flags & PLAN_APART) != 0)
+			return commit_fail(commit, -EXDEV, SP_INIT_COMMIT_APART, path);
 	}
 	return 0;
 }

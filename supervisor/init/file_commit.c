@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -24,8 +25,7 @@
 #define COPY_SIZE     65536u
 #define RESERVE_BYTES 65536u /* for what directories grow by when things are moved into them … */
 #define RESERVE_EACH  64u    /* … and for each of these */
-#define SLEW_PART     1000   /* a clock may be slowed down by that part … */
-#define SLEW_NS       INT64_C(100000000) /* … and this much */
+#define CLOCK_SLACK   SP_NS_PER_MS /* the two were not read at once */
 
 static char copy_space[COPY_SIZE];
 static char link_space[PATH_MAX];
@@ -52,13 +52,14 @@ static int64_t now_ns(clockid_t clock)
 	return now.tv_sec * SP_NS_PER_S + now.tv_nsec;
 }
 
-/* A change that was made after it was set back looks older than it is. */
+/* A change that was made after it was set back looks older than it is. Both clocks are slewed
+ * alike, so their distance changes when one is set, and by nothing else. */
 static int check_clock(struct commit *commit)
 {
 	int64_t passed = now_ns(CLOCK_BOOTTIME) - commit->freeze.boot_ns;
 	int64_t stamped = now_ns(CLOCK_REALTIME) - commit->freeze.real_ns;
 
-	if (stamped < passed - passed / SLEW_PART - SLEW_NS)
+	if (stamped < passed - CLOCK_SLACK)
 		return commit_fail(commit, -ESTALE, SP_INIT_COMMIT_CLOCK, ".");
 	return 0;
 }
@@ -154,13 +155,64 @@ static int copy_content(struct commit *commit, int from_fd, int to_fd, int64_t s
 	return (int)RAW2(SYS_ftruncate, to_fd, size);
 }
 
-static int stage_file(struct commit *commit, const char *path, const char *staged)
+/* ---- names of one file ---- */
+
+static int begin_links(struct commit *commit)
+{
+	size_t room = 2;
+
+	while (room < 2 * (size_t)commit->plan.count)
+		room *= 2;
+	commit->links = mmap(NULL, room * sizeof(*commit->links), PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	commit->links_mask = room - 1;
+	return commit->links == MAP_FAILED ? -ENOMEM : 0;
+}
+
+/* The place of that file: its own, or a free one. */
+static struct commit_link *find_link(const struct commit *commit, uint64_t inode)
+{
+	size_t at = (size_t)inode & commit->links_mask;
+
+	while (commit->links[at].number != 0 && commit->links[at].inode != inode)
+		at = (at + 1) & commit->links_mask;
+	return &commit->links[at];
+}
+
+/*
+ * One more name of a file that has been staged already: of one file that is as large as the upper
+ * a workload could otherwise make a base of any size. 1: it has to be copied; it is the first, or
+ * the file has as many names as the file system allows.
+ */
+static int stage_name(struct commit *commit, int from_fd, uint32_t number, const char *staged)
+{
+	struct commit_link *link;
+	struct statx info = {0};
+	char first[NUMBER_SPACE];
+
+	if (statx(from_fd, "", AT_EMPTY_PATH, STATX_NLINK | STATX_INO, &info) != 0)
+		return -errno;
+	if (info.stx_nlink < 2)
+		return 1;
+	link = find_link(commit, info.stx_ino);
+	(void)snprintf(first, sizeof(first), "%u", link->number);
+	if (link->number != 0 &&
+	    RAW5(SYS_linkat, commit->new_fd, first, commit->new_fd, staged, 0) == 0)
+		return 0;
+	*link = (struct commit_link){.inode = info.stx_ino, .number = number};
+	return 1;
+}
+
+static int stage_file(struct commit *commit, uint32_t number, const char *path, const char *staged)
 {
 	SP_AUTO_CLOSE int from_fd = open_upper(commit, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	SP_AUTO_CLOSE int to_fd = -1;
 	struct sp_init_file_info info = {0};
-	int status = from_fd < 0 ? from_fd : file_info(from_fd, "", &info);
+	int status = from_fd < 0 ? from_fd : stage_name(commit, from_fd, number, staged);
 
+	if (status <= 0)
+		return status;
+	status = file_info(from_fd, "", &info);
 	if (status < 0)
 		return status;
 	to_fd = (int)RAW4(SYS_openat, commit->new_fd, staged,
@@ -218,7 +270,7 @@ static int stage_record(struct commit *commit, uint32_t number)
 	else if ((record->flags & PLAN_FIFO) != 0)
 		status = stage_fifo(commit, path, staged);
 	else
-		status = stage_file(commit, path, staged);
+		status = stage_file(commit, number, path, staged);
 	file_tell(commit->job);
 	return status < 0 ? commit_fail(commit, status, "stage", path) : 0;
 }
@@ -271,15 +323,19 @@ static int stage(struct commit *commit)
 	commit->job->stage = "stage";
 	if (status < 0)
 		return status;
-	commit->stage_fd = commit_open(commit->base_fd, COMMIT_DIR, O_RDONLY | O_DIRECTORY);
+	commit->stage_fd =
+		commit_open_own(commit, commit->base_fd, COMMIT_DIR, O_RDONLY | O_DIRECTORY);
 	if (commit->stage_fd < 0)
 		return commit->stage_fd;
 	status = (int)RAW3(SYS_mkdirat, commit->stage_fd, "new", S_IRWXU);
 	if (status < 0)
 		return status;
-	commit->new_fd = commit_open(commit->stage_fd, "new", O_PATH | O_DIRECTORY);
+	commit->new_fd = commit_open_own(commit, commit->stage_fd, "new", O_PATH | O_DIRECTORY);
 	if (commit->new_fd < 0)
 		return commit->new_fd;
+	status = begin_links(commit);
+	if (status < 0)
+		return status;
 	for (uint32_t i = 1; status == 0 && i < commit->plan.count; i++)
 		status = stage_record(commit, i);
 	if (status == 0)
@@ -290,12 +346,12 @@ static int stage(struct commit *commit)
 }
 
 /* The root has a new time now, which is ours, if nobody else has changed anything in it: without
- * that it could not be tried again. */
+ * that it could not be tried again. Whoever does so while it is looked at gives it another one. */
 static void remember_root(struct commit *commit)
 {
 	struct sp_init_file_info info = {0};
 
-	if (commit_plan_again(commit) < 0 || file_info(commit->base_fd, "", &info) < 0)
+	if (file_info(commit->base_fd, "", &info) < 0 || commit_plan_again(commit) < 0)
 		return;
 	commit->freeze.root_ns = info.changed_ns;
 	if (RAW3(SYS_lseek, INIT_FILE_FROZEN, 0, SEEK_SET) == 0)
@@ -304,12 +360,11 @@ static void remember_root(struct commit *commit)
 
 static void give_up(struct commit *commit)
 {
-	const struct file_name name = {.dir_fd = commit->base_fd, .name = COMMIT_DIR};
 	const char *where = commit->job->stage;
 	char object[SP_INIT_FILE_OBJECT];
 
 	memcpy(object, commit->object, sizeof(object));
-	if (file_remove_tree(commit->job, &name) == 0)
+	if (commit->stage_fd >= 0 && commit_remove(commit) == 0)
 		remember_root(commit);
 	memcpy(commit->object, object, sizeof(object));
 	commit->job->stage = where;

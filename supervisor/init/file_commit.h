@@ -16,8 +16,11 @@
  *
  * What the base gets belongs to the workload, as if it had made it there: nothing is done with
  * another's rights but reading the upper, whose files their owner may have closed. Modes without
- * set-id bits and times of files are kept, extended attributes are not, names of one file become
- * several. All names of the base are resolved below it, and no link is followed.
+ * set-id bits, times of files and the names of one file (hard links) are kept, extended attributes
+ * are not. All names of the base are resolved below it, and no link is followed.
+ *
+ * COMMIT_DIR is the workload's and closed to all others. One that others can have written to is
+ * nobody's commit: its journal would be done with the rights of whom the base is opened for.
  *
  * A lock (flock) of the base's root keeps commits and recoveries of one base apart.
  */
@@ -35,12 +38,19 @@
 #define PLAN_SHUT   0x08u /* DIRECTORY: the workload may not write there */
 #define PLAN_LINK   0x10u /* PLACE: no file but a symbolic link … */
 #define PLAN_FIFO   0x20u /* … a FIFO */
+#define PLAN_APART  0x40u /* DIRECTORY: on another device, where nothing can be moved to */
 
 struct commit_plan {
 	char *text; /* room for a commit_head, then the records */
 	size_t used;
 	uint32_t *starts; /* of each record, in text */
 	uint32_t count;
+};
+
+/* A file of the upper with several names: the record that it was staged for; 0: free. */
+struct commit_link {
+	uint64_t inode;
+	uint32_t number;
 };
 
 struct commit {
@@ -52,6 +62,9 @@ struct commit {
 	int new_fd;
 	struct init_freeze freeze;
 	uint64_t base_entries;
+	uint64_t base_device;
+	struct commit_link *links; /* a hash, twice as large as the plan */
+	size_t links_mask;
 	struct sp_init_file_counts *counts;
 	char *object; /* SP_INIT_FILE_OBJECT bytes: what it is about */
 };
@@ -73,8 +86,12 @@ int commit_plan_again(struct commit *commit);
 
 /* One component or path below the base, no links. */
 int commit_open(int dir_fd, const char *path, int flags);
+/* COMMIT_DIR, or what is in it. -EBADMSG: it is not the workload's alone. */
+int commit_open_own(const struct commit *commit, int dir_fd, const char *name, int flags);
 /* All of it, as often as one likes. commit: base_fd, stage_fd, new_fd; `data` is a journal. */
 int commit_apply(struct commit *commit, const void *data, size_t len);
+/* COMMIT_DIR goes, with what commits make in it and nothing else. */
+int commit_remove(struct commit *commit);
 /* It is done and on the disk: the journal goes first. */
 int commit_clean(struct commit *commit);
 /* What an earlier one left. base_fd must be locked. 0 also if there is nothing. */

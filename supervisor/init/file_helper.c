@@ -119,6 +119,8 @@ static int own_overlay(const struct init *init, struct file_job *job)
 	job->stage = "supported";
 	if (init->direct || init->pid != 1 || init->boot->rootless == 1)
 		return -EOPNOTSUPP;
+	if ((job->request->flags & SP_INIT_FILE_F_UNUSED) != 0)
+		return 0;
 	return file_overlay_end(job);
 }
 

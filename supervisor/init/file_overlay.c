@@ -148,6 +148,26 @@ static int attach(int mount_fd, const char *target)
 	return target_fd < 0 ? target_fd : sp_mount_attach(mount_fd, target_fd);
 }
 
+/* No link is followed on the way either: what ran here may have put one there, and what it leads
+ * to is mounted for somebody else. A descriptor of its directory keeps it no busier. */
+static int unmount(const char *target)
+{
+	SP_AUTO_CLOSE int root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const char *name = strrchr(target, '/');
+	SP_AUTO_CLOSE int dir_fd = -1;
+	char directory[SP_INIT_TARGET_MAX] = "";
+
+	if (!name || name[1] == '\0')
+		return -EINVAL;
+	memcpy(directory, target, (size_t)(name + 1 - target));
+	dir_fd = sp_mount_resolve(root_fd, directory);
+	if (dir_fd < 0)
+		return dir_fd;
+	if (fchdir(dir_fd) != 0 || umount2(name + 1, UMOUNT_NOFOLLOW) != 0)
+		return -errno;
+	return 0;
+}
+
 int file_renew(struct file_job *job)
 {
 	SP_AUTO_CLOSE int dir_fd = open_overlay(job);
@@ -160,8 +180,9 @@ int file_renew(struct file_job *job)
 		return status == -ENOENT ? -EOPNOTSUPP : status;
 	/* Busy: something is mounted in it, or somebody from outside has a file of it open. */
 	job->stage = "unmount";
-	if (umount2(target, UMOUNT_NOFOLLOW) != 0)
-		return -errno;
+	status = unmount(target);
+	if (status < 0)
+		return status;
 	mount_fd = make_overlay(job, dir_fd);
 	if (mount_fd < 0)
 		return mount_fd;

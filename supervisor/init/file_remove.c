@@ -47,20 +47,30 @@ static int identify(int fd, struct directory *ret)
 	return 0;
 }
 
-static int open_once(int dir_fd, const char *name)
+static int open_once_with(int dir_fd, const char *name, int flags)
 {
-	int fd = sp_sys_openat2(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK, 0,
+	int fd = sp_sys_openat2(dir_fd, name, flags | O_DIRECTORY | O_NOFOLLOW, 0,
 				RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV);
 
 	return fd == -EXDEV ? -EBUSY : fd;
 }
 
-/* One that its owner has closed is opened up: it goes anyway. */
+static int open_once(int dir_fd, const char *name)
+{
+	return open_once_with(dir_fd, name, O_RDONLY | O_NONBLOCK);
+}
+
+/* One that its owner has closed is opened up: it goes anyway. By a descriptor: the name may be a
+ * link by now, to something of his that does not go. */
 static int open_directory(int dir_fd, const char *name)
 {
+	SP_AUTO_CLOSE int closed_fd = -1;
 	int fd = open_once(dir_fd, name);
 
-	if (fd != -EACCES || RAW3(SYS_fchmodat, dir_fd, name, OWN_MODE) < 0)
+	if (fd != -EACCES)
+		return fd;
+	closed_fd = open_once_with(dir_fd, name, O_PATH);
+	if (closed_fd < 0 || file_mode(closed_fd, OWN_MODE) < 0)
 		return fd;
 	return open_once(dir_fd, name);
 }

@@ -155,12 +155,13 @@ static int write_file(int dir_fd, const char *name, const void *data, size_t len
 
 int init_overlay_freeze_note(int dir_fd, const char *target, struct init_freeze *ret)
 {
-	const struct init_freeze freeze = {
-		.real_ns = now_ns(CLOCK_REALTIME),
-		.boot_ns = now_ns(CLOCK_BOOTTIME),
-	};
-	int status = write_file(dir_fd, frozen_name, &freeze, sizeof(freeze));
+	struct init_freeze freeze = {.real_ns = now_ns(CLOCK_REALTIME)};
+	int status;
 
+	/* After it, as the other way round when they are compared: what passes in between must not
+	 * look like a clock that was set back. */
+	freeze.boot_ns = now_ns(CLOCK_BOOTTIME);
+	status = write_file(dir_fd, frozen_name, &freeze, sizeof(freeze));
 	*ret = freeze;
 	return status < 0 ? status : write_file(dir_fd, target_name, target, strlen(target));
 }

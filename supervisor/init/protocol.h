@@ -207,7 +207,7 @@ enum sp_init_file_kind {
 	SP_INIT_FILE_CONNECT, /* no path; RESULT has a descriptor: a connected stream socket */
 	SP_INIT_FILE_DIFF,    /* of an overlay; the path is of no interest; as OPEN */
 
-	/* Of an overlay as well. Everything that runs where it is mounted is killed first. */
+	/* Of an overlay as well. What runs where it is mounted is killed before these two. */
 	SP_INIT_FILE_WRITE_BACK, /* commit: its changes go to its base; RESULT has counts, object */
 	SP_INIT_FILE_RENEW,      /* … after it: an empty upper, on the base as it is now */
 	/* A commit that was cut off is completed, or forgotten: in the base of an overlay (which
@@ -219,6 +219,7 @@ enum sp_init_file_kind {
 #define SP_INIT_FILE_F_RECURSIVE 0x01u /* REMOVE: a directory with all that is in it */
 #define SP_INIT_FILE_F_REPLACE   0x02u /* MOVE: what is at the second path may go */
 #define SP_INIT_FILE_F_ACCOUNTS  0x04u /* STAT, LIST: ACCOUNTS comes before anything else */
+#define SP_INIT_FILE_F_UNUSED    0x08u /* RENEW: right after it was made; nothing is killed */
 
 struct sp_init_file {
 	struct sp_init_header header;
@@ -317,6 +318,7 @@ struct sp_init_file_result {
 #define SP_INIT_COMMIT_BASE       "base"       /* ESTALE: somebody else has changed it */
 #define SP_INIT_COMMIT_CLOCK      "clock"      /* ESTALE: was set back, so nobody can tell */
 #define SP_INIT_COMMIT_FILESYSTEM "filesystem" /* EOPNOTSUPP: a base that cannot be compared */
+#define SP_INIT_COMMIT_APART      "apart"      /* EXDEV: a subvolume, which cannot be written to */
 #define SP_INIT_COMMIT_LIMIT      "limit"      /* E2BIG */
 #define SP_INIT_COMMIT_BUSY       "busy"       /* EBUSY: what runs there does not end */
 #define SP_INIT_COMMIT_LOCKED     "locked"     /* EBUSY: another one is at work on that base */

@@ -110,6 +110,8 @@ static uint32_t file_flags(uint32_t kind)
 		return SP_INIT_FILE_F_RECURSIVE;
 	if (kind == SP_INIT_FILE_STAT || kind == SP_INIT_FILE_LIST)
 		return SP_INIT_FILE_F_ACCOUNTS;
+	if (kind == SP_INIT_FILE_RENEW)
+		return SP_INIT_FILE_F_UNUSED;
 	return kind == SP_INIT_FILE_MOVE ? SP_INIT_FILE_F_REPLACE : 0;
 }
 

@@ -657,6 +657,19 @@ class Users(Case):
         self.assertIn("heartbeat", checks["redis rights"]["detail"])
         self.assertNotIn("acquire", checks["redis rights"]["detail"])
 
+    def test_doctor_names_a_file_that_the_daemon_cannot_read(self):
+        password = f"{self.directory}/unreadable.password"
+        shutil.copy(f"{self.directory}/sandpool-supervisor.password", password)
+        os.chmod(password, 0o600)
+        self.addCleanup(os.unlink, password)
+        checks = self.doctor({"redis": {"user": "sandpool-supervisor", "password_file": password}})
+        self.assertEqual(checks["redis"]["verdict"], "pass", checks)  # root can
+        self.assertEqual(checks["redis files"]["verdict"], "fail")
+        self.assertIn("unreadable.password", checks["redis files"]["detail"])
+        shutil.chown(password, t.USER)
+        checks = self.doctor({"redis": {"user": "sandpool-supervisor", "password_file": password}})
+        self.assertNotIn("redis files", checks)
+
     def test_doctor_says_that_it_is_away(self):
         checks = self.doctor({"store": "redis://127.0.0.1:1"})
         self.assertEqual(checks["redis"]["verdict"], "fail")

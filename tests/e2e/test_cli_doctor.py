@@ -97,7 +97,7 @@ class Doctor(Case):
 
     def test_a_faulty_configuration_is_a_failure(self):
         path = self.write(colour="red")
-        self.assertVerdict(self.doctor("--config", path), "configuration", "fail", "1 faults",
+        self.assertVerdict(self.doctor("--config", path), "configuration", "fail", "1 fault",
                            f"sandpool config check {path}")
 
     def test_a_uid_range_with_an_account_in_it_is_a_failure(self):

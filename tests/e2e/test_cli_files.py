@@ -97,6 +97,17 @@ class CliFiles(SandpoolCase):
         self.works("cp", "-", self.at("r/s"), input=b"1")
         self.assertEqual(self.shell("cat /workspace/r/s"), "1")
 
+    def test_no_path_is_the_workspace(self):
+        self.write("d/f", b"f")
+        self.works("cp", "-r", self.here("d"), self.at(""))
+        self.works("cp", self.here("d/f"), self.at(""))
+        self.assertEqual(self.shell("cat /workspace/d/f /workspace/f"), "ff")
+        self.assertIn(b"/workspace/f", self.works("files", "ls", self.at("")))
+        done = self.cli("files", "rm", "-r", self.at(""))
+        self.assertEqual(done.returncode, 125)
+        self.assertIn(b"a PATH is missing", done.stderr)
+        self.assertEqual(self.shell("cat /workspace/d/f"), "f")
+
     def test_a_tree_goes_in_and_comes_out(self):
         self.write("tree/a", b"a", 0o600)
         self.write("tree/sub/b", b"b" * 100_000, 0o755)

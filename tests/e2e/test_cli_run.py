@@ -199,8 +199,8 @@ class Ends(CliCase):
         self.assertEnds(124, "-q", "--timeout", "200ms", "sleep", "30")
 
     def test_not_found_is_127_and_not_executable_is_126(self):
-        self.assertEnds(127, "no-such-program", says=b"No such file")
-        self.assertEnds(126, "/etc/passwd", says=b"ermission denied")
+        self.assertEnds(127, "no-such-program", says=b"'no-such-program': No such file")
+        self.assertEnds(126, "/etc/passwd", says=b"'/etc/passwd': Permission denied")
 
     def test_no_such_pool_is_125(self):
         self.assertEnds(125, "--pool", "nope", "true", says=b"POOL_NOT_FOUND")

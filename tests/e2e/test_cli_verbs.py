@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,8 +14,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import sandpool_test as t  # noqa: E402
 from sandpool_test import SandpoolCase, main, wait_until  # noqa: E402
 
-VERBS = ["run", "acquire", "exec", "cp", "files", "renew", "release", "ls", "inspect", "stats",
-         "top", "pool", "hosts", "doctor", "config", "reload", "version", "help"]
+VERBS = ["run", "acquire", "exec", "cp", "files", "diff", "commit", "renew", "release", "ls",
+         "inspect", "stats", "top", "pool", "hosts", "doctor", "config", "reload", "version",
+         "help"]
 
 
 class Lifecycle(SandpoolCase):
@@ -91,6 +93,19 @@ class Lifecycle(SandpoolCase):
     def test_ls_of_nothing_prints_no_id(self):
         self.assertEqual(self.cli("ls", "-q", "--pool", "none").stdout, b"")
 
+    def test_what_can_be_no_name_is_named(self):
+        for args, says in ((["run", "--pool", "a b", "true"], "'a b' is not the name of a pool"),
+                           (["acquire", ""], "'' is not the name of a pool"),
+                           (["pool", "show", "%41"], "'%41' is not the name of a pool"),
+                           (["exec", "é", "true"], "'é' is not the id of a sandbox"),
+                           (["inspect", ""], "'' is not the id of a sandbox"),
+                           (["release", "a/b"], "'a/b' is not the id of a sandbox"),
+                           (["hosts", "drain", "a?b"], "'a?b' is not the name of a host")):
+            with self.subTest(args):
+                done = self.daemon.cli(*args)
+                self.assertEqual(done.returncode, 125)
+                self.assertIn(says, done.stderr.decode())
+
     def test_stats_has_the_numbers_of_every_pool(self):
         pools = {pool["name"]: pool for pool in self.json("stats")["pools"]}
         self.assertEqual(sorted(pools), ["default", "none"])
@@ -110,7 +125,9 @@ class Lifecycle(SandpoolCase):
                          [line.split() for line in with_library.splitlines()])
 
     def test_pool_show_and_ls(self):
-        self.assertEqual(self.json("pool", "show", "default")["max_idle"], 2)
+        shown = self.json("pool", "show", "default")
+        # As the configuration has them.
+        self.assertEqual((shown["max_idle"], shown["backend"]), (2, "sandbox"))
         self.assertEqual(self.cli("pool", "ls", "-q").stdout, b"default\nnone\n")
         self.assertEqual(self.cli("pool", "show", "nope").returncode, 125)
 
@@ -185,7 +202,20 @@ class NoDaemon(t.Case):
                 self.assertEqual((text.returncode, text.stderr), (0, b""))
                 self.assertIn(b"Usage: sandpool " + verb.encode(), text.stdout)
                 self.assertEqual(self.cli("help", verb).stdout, text.stdout)
-                self.assertLess(max(map(len, text.stdout.decode().splitlines())), 101)
+                lines = text.stdout.decode().splitlines()
+                self.assertLess(max(map(len, lines)), 101)
+                self.assertEqual([line for line in lines if line != line.rstrip()], [])
+                self.assert_explanations_in_one_column(lines[lines.index("Options of every verb:"):])
+
+    def assert_explanations_in_one_column(self, lines):
+        for line in lines[1:]:
+            with self.subTest(line):
+                self.assertTrue(re.match(r"  .{32} \S", line) or re.fullmatch(r"      --\S+ \S+", line))
+
+    def test_verbs_are_those_that_there_are(self):
+        done = self.cli("help", "--complete")
+        names = [line.split(b"\t")[0].decode() for line in done.stdout.splitlines()]
+        self.assertEqual(sorted(n for n in names if not n.startswith("-")), sorted(VERBS))
 
     def test_slips_are_answered_with_a_guess(self):
         for args, guess in ((["rn"], "run"), (["aquire"], "acquire"), (["lst"], "ls"),
@@ -297,6 +327,12 @@ class Documentation(t.Case):
                 with self.subTest(f"{verb} {option}"):
                     self.assertIn(f"`{option}", page)
 
+    def test_the_quick_start_builds_every_program(self):
+        script = (t.ROOT / "deploy" / "quickstart").read_text()
+        built = re.search(r"(?m)^\tninja .*$", script)[0].split()
+        programs = {path.name for path in t.BIN.iterdir() if path.name.startswith("sandpool")}
+        self.assertEqual(programs - set(built), set())
+
     def bash(self, line):
         script = (f'source "{t.ROOT}/deploy/completion/sandpool.bash"\n'
                   'COMP_LINE="$1"; read -ra COMP_WORDS <<<"$1"\n'
@@ -316,6 +352,14 @@ class Documentation(t.Case):
         self.assertEqual(self.bash("sandpool pool res"), ["resize", "resume"])
         self.assertEqual(self.bash("sandpool config ch"), ["check"])
         self.assertEqual(self.bash("sandpool help acq"), ["acquire"])
+
+    def test_bash_completes_places_on_this_machine(self):
+        for line in ("run --overlay /us", "run -o /us", "run --bind /us", "run --diff /us",
+                     "run --check /us", "diff -o /us", "commit --check /us"):
+            with self.subTest(line):
+                self.assertIn("/usr", self.bash(f"sandpool {line}"))
+        self.assertNotIn("/etc/passwd", self.bash("sandpool run -o /etc/passw"))
+        self.assertIn("/etc/passwd", self.bash("sandpool diff -o /etc/passw"))
 
 
 class Pools(SandpoolCase):

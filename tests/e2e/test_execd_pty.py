@@ -313,13 +313,19 @@ class Replay(PtyCase):
     def test_a_shell_goes_on_without_its_client(self):
         session = self.session()
         with self.open(session) as client:
-            client.stdin("sleep 0.5; echo la''ter\n")
-        wait_until(lambda: self.status(session)["output_offset"] > 0, 5, "there is output")
-        time.sleep(0.8)
-        with self.open(session) as client:
-            self.assertEqual(client.replay[0], 0)
-            self.assertIn(b"later\r\n", client.replay[1])
-            self.assertEqual(len(client.replay[1]), self.status(session)["output_offset"])
+            client.stdin("while ! test -e /tmp/alone; do sleep 0.1; done; echo la''ter; "
+                         "touch /tmp/over; exec sleep 100\n")
+            client.read_until(b"100\r\n")
+        self.shared.own().shell("touch /tmp/alone")
+        wait_until(lambda: self.shared.own().shell("test -e /tmp/over").exit_code == 0, 5,
+                   "it goes on")
+
+        def replayed():
+            with self.open(session, "?takeover=1") as client:
+                self.assertEqual(client.replay[0], 0)
+                return client.replay[1] if client.replay[1].endswith(b"later\r\n") else None
+        output = wait_until(replayed, 5, "what it said meanwhile")
+        self.assertEqual(len(output), self.status(session)["output_offset"])
 
     def test_since(self):
         session = self.session(command="printf 0123456789; sleep 100")

@@ -1,10 +1,12 @@
 """Overlays of host directories: E-10 (the base sees nothing), E-11 (commit), E-12 (the check)."""
 
+import fcntl
 import io
 import os
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tarfile
@@ -48,8 +50,13 @@ class OverlayCase(t.HostDirectory, SandpoolCase):
     def fill_top(cls):
         for name in ("work", "only", "roots"):
             os.mkdir(f"{cls.top}/{name}")
+        cls.prepare()
         return [f"{cls.top}/work", {"path": f"{cls.top}/only", "read_only": True},
                 f"{cls.top}/roots"]
+
+    @classmethod
+    def prepare(cls):
+        """What must be there before the daemon is; clean() is its end."""
 
     def setUp(self):
         self.base = self.make_base()
@@ -717,6 +724,80 @@ class Recovery(OverlayCase):
         self.assertEqual(snapshot(self.base), before)
 
 
+class Subvolumes(OverlayCase):
+    """A subvolume of btrfs is no mount, but nothing can be renamed into it."""
+
+    SUBVOLUME_CREATE = 0x5000940E  # BTRFS_IOC_SUBVOL_CREATE
+
+    def make_subvolume(self, parent, name):
+        fd = os.open(parent, os.O_RDONLY)
+        fcntl.ioctl(fd, self.SUBVOLUME_CREATE,
+                    bytearray(struct.pack("q4088s", 0, name.encode())), True)
+        os.close(fd)
+        with open(f"{parent}/{name}/file", "w", encoding="ascii") as file:
+            file.write("file\n")
+        for path in (f"{parent}/{name}", f"{parent}/{name}/file"):
+            os.chown(path, OWNER, OWNER)
+
+    @classmethod
+    def prepare(cls):
+        if not shutil.which("mkfs.btrfs"):
+            raise t.unittest.SkipTest("no mkfs.btrfs")
+        disk = f"{cls.top}/disk"
+        with open(disk, "wb") as file:
+            file.truncate(200 * MIB)
+        subprocess.run(["mkfs.btrfs", "-q", disk], check=True)
+        done = subprocess.run(["mount", "-o", "loop", disk, f"{cls.top}/work"], check=False)
+        if done.returncode != 0:
+            raise t.unittest.SkipTest("btrfs cannot be mounted")
+
+    @classmethod
+    def clean(cls):
+        if os.path.ismount(f"{cls.top}/work"):
+            subprocess.run(["umount", f"{cls.top}/work"], check=True)
+
+    def setUp(self):
+        super().setUp()
+        self.make_subvolume(self.base, "part")
+
+    def test_nothing_is_begun_that_cannot_be_finished(self):
+        for change in ("echo x > part/new", "mkdir part/new", "echo x > part/file",
+                       "rm part/file; mkdir part/file"):
+            with self.subTest(change=change):
+                before = snapshot(self.base)
+                box = self.acquire(self.overlay())
+                self.assertExited(box.shell(f"cd /workspace; rm file; {change}"))
+                with self.refused("UNSUPPORTED", 501):
+                    self.commit(box)
+                self.assertEqual(snapshot(self.base), before)
+                box.release()
+        box = self.acquire(self.overlay())  # the control: beside it, and out of it
+        self.assertExited(box.shell("cd /workspace; rm file part/file; echo x > kept/new"))
+        self.commit(box)
+        self.assertEqual((os.listdir(f"{self.base}/part"), self.text("kept/new")), ([], "x\n"))
+        box.release()
+
+
+class WarmRecovery(Recovery):
+    """The same where the warm-up has left something that runs."""
+
+    config = t.merge(OverlayCase.config, {"pools": {"default": {"warmup": {"command": [
+        "/bin/sh", "-c", "setsid sleep 4321 </dev/null >/dev/null 2>&1 &"]}}}})
+
+    def test_what_is_warm_stays_so(self):
+        running = "cat /proc/[0-9]*/comm | grep -c sleep"
+        for left in (False, True):
+            with self.subTest(left=left):
+                if left:
+                    self.leave()
+                box = self.acquire(self.overlay())
+                self.assertEqual(box.shell(running).text, "1")
+                self.assertExited(box.shell("echo x > /workspace/x"))
+                self.commit(box)
+                self.assertEqual(box.shell(running).text, "0")  # the control: a commit ends it
+                self.base = self.make_base()
+
+
 class CommandLine(OverlayCase):
     """run --overlay, diff, commit; E-12."""
 
@@ -889,6 +970,17 @@ class ShortLives(OverlayCase):
         done = self.daemon.cli("run", "--wait", "20s", "--overlay", f"{self.base}:/workspace",
                                "--commit", "--", "sh", "-c", "sleep 5; echo x > /workspace/x")
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.text("x"), "x\n")
+
+    def test_so_does_a_check(self):
+        check = f"{self.top}/slow"
+        with open(check, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nsleep 4\n")
+        os.chmod(check, 0o755)
+        done = self.daemon.cli("run", "--wait", "20s", "--overlay", f"{self.base}:/workspace",
+                               "--commit", "--check", check, "--", "sh", "-c",
+                               "echo x > /workspace/x")
+        self.assertEqual((done.returncode, done.stdout), (0, b""), done.stderr)
         self.assertEqual(self.text("x"), "x\n")
 
 

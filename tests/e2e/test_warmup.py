@@ -377,7 +377,7 @@ class Failing(HookCase):
         self.start(warmup={"command": ["no-such-program"]})
         wait_until(lambda: self.failures("warmup"), what="a failure")
         now = self.daemon.pool()
-        self.assertIn("'no-such-program' did not start: exec: No such file", now["last_error"])
+        self.assertIn("did not start: 'no-such-program': No such file", now["last_error"])
         self.assertEqual(now["health"], "degraded")
         self.daemon.stop()
 

@@ -965,6 +965,10 @@ class HostDirectory:
         raise NotImplementedError
 
     @classmethod
+    def clean(cls):
+        """Before top is removed: the end of what is no file."""
+
+    @classmethod
     def setUpClass(cls):
         reason = needs_root()
         if reason:
@@ -976,6 +980,7 @@ class HostDirectory:
             cls.config = merge(cls.config, binds)
             super().setUpClass()
         except BaseException:
+            cls.clean()
             shutil.rmtree(cls.top)
             raise
 
@@ -984,6 +989,7 @@ class HostDirectory:
         try:
             super().tearDownClass()
         finally:
+            cls.clean()
             shutil.rmtree(cls.top)
 
 

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STATE_MAX HARNESS_OUTPUT
@@ -120,6 +121,42 @@ Test(init_commit, every_kind_of_change)
 			 "755\n500\n640\n1777\n0\n8\nnow a file\n4\nmore\n15\ny\n15\ny\n"
 			 "opaque:\nboth\nsub\n\nopaque/sub:\ndeeper\nn\n"
 			 "2001-02-03 04:05:06.789000000 +0000\n");
+}
+
+/* Without that a workload could make of one file a base of any size. */
+Test(init_commit, names_of_one_file_stay_so)
+{
+	must_open();
+	cr_assert_str_eq(commit_shell(1, "cd /workspace; mkdir d; head -c 300000 /dev/zero > a; "
+					 "ln a b; ln a d/c; echo x > other; ln other d/other; "
+					 "echo x > alone"),
+			 "");
+	must_write_back();
+	cr_assert_str_eq(commit_shell(0,
+				      "cd /workspace; stat -c '%n %h %s' a b d/c other alone; "
+				      "test a -ef d/c && test a -ef b && test other -ef d/other && "
+				      "echo same; test a -ef other || echo different"),
+			 "a 3 300000\nb 3 300000\nd/c 3 300000\nother 2 2\nalone 1 2\nsame\n"
+			 "different\n");
+	cr_assert_eq(reply.counts.files, 6);
+	cr_assert_eq(reply.counts.bytes, 300004);
+}
+
+/* It is no data, but what it has replaced is gone. */
+Test(init_commit, sockets_are_left_out)
+{
+	(void)commit_shell(0, "cd /workspace; mkdir -p tree/in; echo x > tree/in/x; echo x > file");
+	must_open();
+	cr_assert_str_eq(commit_python(1, "import os, shutil, socket\nos.chdir('/workspace')\n"
+					  "shutil.rmtree('tree'); os.remove('file')\n"
+					  "for name in 'tree', 'file', 'new':\n"
+					  "  socket.socket(socket.AF_UNIX).bind(name)\n"
+					  "open('kept', 'w')\n"),
+			 "");
+	must_write_back();
+	cr_assert_str_eq(commit_shell(0, "ls -A /workspace"), "kept\n");
+	cr_assert_eq(reply.counts.files, 1);
+	cr_assert_eq(reply.counts.deleted, 2);
 }
 
 /* The view before the commit is the base after it. */
@@ -241,16 +278,22 @@ static int open_frozen(void)
 	return fd;
 }
 
-static void set_clock_back(int64_t by_ns)
+static void move_freeze(int64_t real_ns, int64_t boot_ns)
 {
 	struct init_freeze freeze;
 	int fd = open_frozen();
 
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(pread(fd, &freeze, sizeof(freeze), 0), sizeof(freeze));
-	freeze.real_ns += by_ns; /* as if it had been later then */
+	freeze.real_ns += real_ns;
+	freeze.boot_ns += boot_ns;
 	cr_assert_eq(pwrite(fd, &freeze, sizeof(freeze), 0), sizeof(freeze));
 	(void)close(fd);
+}
+
+static void set_clock_back(int64_t by_ns)
+{
+	move_freeze(by_ns, 0); /* as if it had been later then */
 }
 
 Test(init_commit, a_clock_that_was_set_back_is_refused)
@@ -262,6 +305,19 @@ Test(init_commit, a_clock_that_was_set_back_is_refused)
 	no_remains();
 	set_clock_back(-10 * SP_NS_PER_S);
 	must_write_back();
+}
+
+/* However long ago that is: nothing else changes the distance of the two clocks. */
+Test(init_commit, a_clock_that_was_set_back_a_little_long_ago_is_refused)
+{
+	const int64_t day_ns = 86400 * SP_NS_PER_S;
+
+	must_open();
+	(void)commit_shell(1, "echo x > /workspace/x");
+	move_freeze(-day_ns, -day_ns);
+	must_refuse(-ESTALE, SP_INIT_COMMIT_BASE, "."); /* the control: the clock is believed */
+	set_clock_back(2 * SP_NS_PER_S);
+	must_refuse(-ESTALE, SP_INIT_COMMIT_CLOCK, ".");
 }
 
 /* ---- limits ---- */
@@ -367,6 +423,72 @@ Test(init_commit, what_is_not_the_workload_s_is_refused)
 	must_write_back();
 	cr_assert_str_eq(commit_shell(0, "cd /workspace; ls open sticky"),
 			 "open:\nmine\n\nsticky:\nanother\n");
+}
+
+/* What the base has in it would stay beside what is new, or be removed unseen. */
+Test(init_commit, a_replaced_directory_that_cannot_be_read_is_refused)
+{
+	static const char *const modes[] = {"000", "300", "600"};
+
+	for (size_t i = 0; i < SP_ARRAY_SIZE(modes); i++) {
+		char script[128];
+
+		(void)commit_shell(0, "cd /workspace; rm -rf d; mkdir d; echo x > d/old");
+		(void)snprintf(script, sizeof(script), "chmod %s /workspace/d", modes[i]);
+		(void)commit_shell(0, script);
+		must_open();
+		(void)commit_shell(1, "cd /workspace; chmod 700 d; rm -r d; mkdir d; echo y > "
+				      "d/new");
+		must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, "d");
+		commit_close_session();
+		(void)commit_shell(0, "chmod 700 /workspace/d");
+		cr_assert_str_eq(commit_shell(0, "cat /workspace/d/old"), "x\n");
+	}
+	must_open(); /* the control */
+	(void)commit_shell(1, "cd /workspace; rm -r d; mkdir d; echo y > d/new");
+	must_write_back();
+	cr_assert_str_eq(commit_shell(0, "ls /workspace/d"), "new\n");
+}
+
+/* COMMIT_DIR could not be taken out of it any more, by nobody who is not root. */
+Test(init_commit, a_root_that_is_closed_is_refused)
+{
+	static const char *const modes[] = {"000", "500", "600", "577"};
+
+	must_open();
+	(void)commit_shell(1, "echo x > /workspace/x");
+	for (size_t i = 0; i < SP_ARRAY_SIZE(modes); i++) {
+		char script[64];
+
+		(void)snprintf(script, sizeof(script), "chmod %s /workspace", modes[i]);
+		(void)commit_shell(1, script);
+		must_refuse(-EPERM, SP_INIT_COMMIT_OWNER, ".");
+		cr_assert_str_eq(commit_shell(0, "ls -A /workspace"), "");
+	}
+	(void)commit_shell(1, "chmod 300 /workspace"); /* the control */
+	must_write_back();
+	cr_assert_str_eq(commit_shell(0, "stat -c %a /workspace; chmod 700 /workspace; "
+					 "ls -A /workspace"),
+			 "300\nx\n");
+}
+
+/* The path is looked up again, and what ran may have put a link into it. */
+Test(init_commit, what_is_mounted_elsewhere_stays_mounted)
+{
+	const char *stage = "";
+
+	(void)commit_shell(0, "mkdir -p /workspace/a/tmp");
+	cr_assert_eq(commit_open_session("/workspace/a/tmp", &stage), 0, "%s", stage);
+	(void)commit_shell(1, "echo x > /workspace/a/tmp/x; echo here > /tmp/mark");
+	must_write_back();
+	(void)commit_shell(0, "cd /workspace; mv a moved; ln -s / a");
+	cr_assert_eq(commit_ask(SP_INIT_FILE_RENEW, &reply), -ELOOP, "%d %s", reply.status,
+		     reply.stage);
+	cr_assert_str_eq(reply.stage, "unmount");
+	cr_assert_str_eq(commit_shell(1, "cat /tmp/mark"), "here\n");
+	(void)commit_shell(0, "cd /workspace; rm a; mv moved a");
+	must_renew();
+	cr_assert_str_eq(commit_shell(1, "cat /workspace/a/tmp/x /tmp/mark"), "x\nhere\n");
 }
 
 Test(init_commit, only_of_overlays)
@@ -506,6 +628,68 @@ Test(init_commit, a_planted_journal_has_no_rights)
 	shell_as(0, 1001, "chmod 777 /workspace/theirs");
 	cr_assert_eq(commit_recover_path("/workspace", &reply), 0);
 	cr_assert_str_eq(commit_shell(0, "ls /workspace/theirs"), "");
+}
+
+static void give(const char *name, uint32_t uid, mode_t mode)
+{
+	int base_fd = root_of_base();
+
+	cr_assert_eq(fchownat(base_fd, name, HARNESS_UID_BASE + uid, HARNESS_UID_BASE + uid, 0), 0);
+	cr_assert_eq(fchmodat(base_fd, name, mode, 0), 0);
+	(void)close(base_fd);
+}
+
+/* Who may write to the base, but not to what the workload has closed in it, must not get there by
+ * having a journal done in its name. */
+Test(init_commit, a_journal_of_somebody_else_is_none)
+{
+	static const struct {
+		const char *name;
+		uint32_t uid;
+		mode_t mode;
+		int status;
+	} cases[] = {
+		{COMMIT_DIR, 1001, 0777, -EBADMSG},
+		{COMMIT_DIR, 1001, 0755, -EBADMSG},
+		{COMMIT_DIR, HARNESS_WORKLOAD, 0702, -EBADMSG},
+		{COMMIT_DIR, HARNESS_WORKLOAD, 0720, -EBADMSG},
+		{COMMIT_DIR "/new", 1001, 0755, -EBADMSG},
+		{COMMIT_DIR "/new", HARNESS_WORKLOAD, 0722, -EBADMSG},
+		{COMMIT_DIR "/journal", 1001, 0644, -EBADMSG},
+		{COMMIT_DIR "/journal", HARNESS_WORKLOAD, 0602, -EBADMSG},
+		{COMMIT_DIR "/journal", HARNESS_WORKLOAD, 0644, 0}, /* the control */
+	};
+	const struct commit_step step = {.operation = COMMIT_DELETE, .path = "private/x"};
+
+	(void)commit_shell(0, "cd /workspace; chmod 777 .; mkdir -m 700 private; echo x > "
+			      "private/x");
+	for (size_t i = 0; i < SP_ARRAY_SIZE(cases); i++) {
+		plant(&step, 1, false);
+		give(cases[i].name, cases[i].uid, cases[i].mode);
+		cr_assert_eq(commit_recover_path("/workspace", &reply), cases[i].status,
+			     "%zu: %d %s", i, reply.status, reply.stage);
+		cr_assert_str_eq(commit_shell(0, "ls /workspace/private"),
+				 cases[i].status < 0 ? "x\n" : "", "%zu", i);
+		if (cases[i].status == 0)
+			continue;
+		cr_assert_str_eq(reply.stage, SP_INIT_COMMIT_JOURNAL);
+		give(cases[i].name, HARNESS_WORKLOAD, 0700);
+		(void)commit_shell(0, "rm -rf /workspace/" COMMIT_DIR);
+	}
+}
+
+/* In a base where others may write, a directory of the workload can get the name from them. */
+Test(init_commit, a_directory_that_was_given_its_name_stays)
+{
+	(void)commit_shell(0, "cd /workspace; chmod 777 .; mkdir -p -m 700 precious/new/1; "
+			      "echo x > precious/x");
+	shell_as(0, 1001, "cd /workspace; mv precious " COMMIT_DIR);
+	cr_assert_eq(commit_recover_path("/workspace", &reply), -EBADMSG);
+	cr_assert_str_eq(reply.stage, SP_INIT_COMMIT_JOURNAL);
+	cr_assert_str_eq(commit_shell(0, "cd /workspace/" COMMIT_DIR "; cat x; ls new"), "x\n1\n");
+	(void)commit_shell(0, "rm /workspace/" COMMIT_DIR "/x"); /* the control: like one of ours */
+	cr_assert_eq(commit_recover_path("/workspace", &reply), 0);
+	cr_assert_str_eq(commit_shell(0, "ls -A /workspace"), "");
 }
 
 Test(init_commit, jokes_in_place_of_its_directory)

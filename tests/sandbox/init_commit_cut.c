@@ -12,6 +12,7 @@
 #include <criterion/criterion.h>
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,9 @@ static bool enters_change(pid_t pid)
 	return info.op == PTRACE_SYSCALL_INFO_ENTRY && changes_something(info.entry.nr);
 }
 
+/* What is done at the cut instead of killing it. */
+static void (*meanwhile)(void);
+
 /* The helper's stops, until its `cut`th change or its end. True: it was killed. */
 static bool follow(pid_t helper, uint32_t cut)
 {
@@ -103,8 +107,11 @@ static bool follow(pid_t helper, uint32_t cut)
 			return WIFSIGNALED(status);
 		stop = WSTOPSIG(status);
 		if (stop == (SIGTRAP | 0x80) && enters_change(helper) && ++seen == cut) {
-			(void)kill(helper, SIGKILL);
-			continue;
+			if (!meanwhile) {
+				(void)kill(helper, SIGKILL);
+				continue;
+			}
+			meanwhile();
 		}
 		if (stop == (SIGTRAP | 0x80) || status >> 16 != 0)
 			stop = 0;
@@ -264,4 +271,41 @@ Test(init_commit_cut, recovery_at_every_change)
 		cr_assert_str_eq(commit_state(0, "/workspace"), new_state, "cut %u", cut);
 	}
 	cr_assert_gt(cut, 20);
+}
+
+/* ---- somebody else in the base ---- */
+
+static bool exchanged;
+
+static void exchange(void)
+{
+	char one[96];
+	char two[96];
+
+	(void)snprintf(one, sizeof(one), "/proc/%d/root/workspace/" COMMIT_DIR "/new/1",
+		       commit_harness.init);
+	(void)snprintf(two, sizeof(two), "/proc/%d/root/workspace/link", commit_harness.init);
+	exchanged = renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE) == 0;
+}
+
+/* Whatever is swapped for a link to something else of its owner's, and whenever: that stays as it
+ * is. */
+Test(init_commit_cut, links_that_come_meanwhile)
+{
+	static const struct file_ask ask = {.kind = SP_INIT_FILE_RECOVER, .path = "/workspace"};
+	uint32_t swaps = 0;
+
+	meanwhile = exchange;
+	(void)commit_shell(0, "mkdir -m 750 /home/victim; echo x > /home/victim/x");
+	for (uint32_t cut = 1; cut < 16; cut++) {
+		(void)commit_shell(0, "cd /workspace; chmod -fR u+rwx .; rm -rf * " COMMIT_DIR
+				      "; mkdir -p " COMMIT_DIR "/new/1/in; chmod 0 " COMMIT_DIR
+				      "/new/1; ln -s /home/victim link");
+		exchanged = false;
+		(void)cut_off(&ask, cut);
+		swaps += exchanged;
+		cr_assert_str_eq(commit_shell(0, "stat -c %a /home/victim; cat /home/victim/x"),
+				 "750\nx\n", "cut %u", cut);
+	}
+	cr_assert_gt(swaps, 2);
 }

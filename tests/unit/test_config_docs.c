@@ -110,3 +110,20 @@ Test(config_docs, the_shipped_configuration_is_the_default_one)
 	sp_config_free(shipped);
 	sp_config_free(empty);
 }
+
+Test(config_docs, the_shipped_configuration_shows_every_key)
+{
+	char *text = read_text(source_path("deploy/sandpool.json"));
+
+	for (size_t i = 0; i < SP_SCHEMA_SCOPES; i++)
+		for (size_t j = 0; j < sp_schema_scopes[i].count; j++) {
+			const struct sp_schema_key *key = &sp_schema_scopes[i].keys[j];
+			char member[128];
+
+			snprintf(member, sizeof(member), " \"%s\": ", key->name);
+			cr_assert((strstr(text, member) == NULL) ==
+					  ((key->flags & SP_SCHEMA_F_RESOLVED) != 0),
+				  "%s", key->name);
+		}
+	free(text);
+}

@@ -267,6 +267,8 @@ Test(config_files, the_compiler_trusts_only_root_s_files)
 	cr_assert(chmod(main_file, 0644) == 0);
 	cr_assert(chown(main_file, 1000, 0) == 0);
 	load_bad(false, true, -EPERM, "owned by uid 1000: must belong to root");
+	cr_assert(chown(main_file, 65534, 0) == 0);
+	load_bad(false, true, -EPERM, "owned by uid 65534, which is everybody else (root too)");
 	config = load_good(false);
 	sp_config_free(config);
 }

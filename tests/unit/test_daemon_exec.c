@@ -59,7 +59,13 @@ Test(daemon_exec, missing_program_leaves_the_sandbox_usable)
 	cr_assert(outcome.result.reason == SP_EXEC_START_FAILED);
 	cr_assert(outcome.result.start_errno == ENOENT);
 	cr_assert_str_eq(outcome.result.stage, "exec");
+	cr_assert_str_eq(outcome.result.message, "'/no/such/program': No such file or directory");
 	cr_assert(!outcome.started);
+	good.spec.cwd = "/no/such/place";
+	outcome = live_exec(&live, &held, &good);
+	cr_assert_str_eq(outcome.result.stage, "cwd");
+	cr_assert_str_eq(outcome.result.message, "cwd '/no/such/place': No such file or directory");
+	good.spec.cwd = NULL;
 	cr_assert(live_exec(&live, &held, &good).result.exit_code == 0);
 	live_release(&live, &held);
 	live_stop(&live);
