@@ -26,6 +26,7 @@
 #define SP_EXECD_WAITING_MAX  16u           /* runs that wait for their session */
 #define SP_EXECD_ENV_MAX      1024u         /* variables of one request */
 #define SP_EXECD_PATIENCE_MS  3000u         /* between the signal of an interrupt and the kill */
+#define SP_EXECD_AGAIN_MS     1000u         /* between two signals of a session's interrupt */
 #define SP_SHELL_PIECE_MAX    (96u * 1024)
 #define SP_SHELL_PIECES_MAX   10u
 

@@ -455,7 +455,7 @@ bool sp_command_interrupt(struct sp_execd *execd, const char *id)
 
 	if (!command || command->state != COMMAND_RUNNING)
 		return false;
-	sp_exec_stop(command->shell.exec, SIGTERM, SP_EXECD_PATIENCE_MS);
+	sp_exec_stop(command->shell.exec, SIGTERM, SP_EXECD_PATIENCE_MS, 0);
 	return true;
 }
 

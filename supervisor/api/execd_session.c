@@ -634,6 +634,8 @@ struct sp_session *sp_session_next_context(struct sp_session *session)
 	return context_from(session->execd, session->link.next);
 }
 
+/* A shell that has just begun a program looks at no signal before its end, and the program was not
+ * there yet: then it takes a second one. */
 bool sp_session_interrupt(struct sp_execd *execd, const char *id)
 {
 	struct sp_session *session = find_session(execd, id);
@@ -641,6 +643,6 @@ bool sp_session_interrupt(struct sp_execd *execd, const char *id)
 
 	if (!run || !run->shell.exec)
 		return false;
-	sp_exec_stop(run->shell.exec, SIGTERM, SP_EXECD_PATIENCE_MS);
+	sp_exec_stop(run->shell.exec, SIGTERM, SP_EXECD_PATIENCE_MS, SP_EXECD_AGAIN_MS);
 	return true;
 }

@@ -238,10 +238,10 @@ static void collect(void *arg)
 			sp_metric_add(metrics->limits_degraded, &name, 1);
 		if (link->running_execs > 0)
 			sp_metric_add(metrics->running_execs, &name, link->running_execs);
-		if (link->isolated_count == 0)
-			continue;
-		sp_metric_add(metrics->isolated_sessions, &name, link->isolated_count);
-		sp_metric_add(metrics->upper_bytes, &name, (double)link->upper_bytes);
+		if (link->isolated_count > 0)
+			sp_metric_add(metrics->isolated_sessions, &name, link->isolated_count);
+		if (upper_usage_any(link))
+			sp_metric_add(metrics->upper_bytes, &name, (double)link->upper_bytes);
 	}
 	sp_metric_set(metrics->store_up, NULL,
 		      service->store && service->store->ops->up(service->store) ? 1 : 0);
@@ -410,7 +410,8 @@ int daemon_metrics_init(struct sp_service *service, struct sp_err *err)
 		{&m->upper_bytes,
 		 SP_METRIC_GAUGE,
 		 "sandpool_upper_bytes",
-		 "Memory of what isolated sessions changed or keep for themselves.",
+		 "Memory of what was written to overlays, and of what isolated sessions keep to "
+		 "themselves.",
 		 {"pool"},
 		 1,
 		 NULL,

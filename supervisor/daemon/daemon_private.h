@@ -210,8 +210,11 @@ struct sp_exec {
 	int64_t stood_still_ms; /* its sandbox, while it ran: no limit counts that */
 	uint64_t output_limit;
 	uint64_t output_seen;
-	int64_t stop_ms;       /* the owner's patience ends; 0 = none */
-	struct sp_timer timer; /* timeout or stop_ms, then patience with the kill */
+	int64_t stop_ms;      /* the owner's patience ends; 0 = none */
+	int64_t again_ms;     /* until then its stop_signal is sent as often; 0 = once */
+	int64_t next_stop_ms; /* … and when next */
+	int stop_signal;
+	struct sp_timer timer; /* timeout, stop_ms, next_stop_ms, then patience with the kill */
 	unsigned int kill_rounds;
 	int64_t asked_ns; /* one_shot: when its sandbox was asked for */
 	int64_t started_ns;
@@ -539,7 +542,8 @@ bool isolated_on_ended(struct sandbox_link *link, const struct sp_init_status *s
 
 int upper_usage_init(struct sp_service *service); /* -ENOMEM */
 void upper_usage_done(struct sp_service *service);
-/* There is one session more: look at it now and then. */
+bool upper_usage_any(const struct sandbox_link *link);
+/* There is one session or overlay more: look at it now and then. */
 void upper_usage_watch(struct sp_service *service);
 /* Record of init; false: it broke the protocol. */
 bool upper_usage_on_used(struct sandbox_link *link, const struct sp_init_used *used);
@@ -613,7 +617,6 @@ int exec_send(struct sp_exec *exec, struct exec_cgroup *cgroup, struct sp_err *e
 void exec_kill(struct sp_exec *exec, enum sp_exec_reason reason);
 /* Set its timer to whatever comes first: the end of its time, or of the patience with its start. */
 void exec_arm(struct sp_exec *exec);
-void exec_stop_at(struct sp_exec *exec, int64_t boot_ms);
 void exec_on_timer(struct sp_timer *timer);
 
 /* ---- exec_cgroup.c ---- */

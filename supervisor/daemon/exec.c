@@ -592,12 +592,20 @@ void sp_exec_kill(struct sp_exec *exec)
 	exec_kill(exec, SP_EXEC_KILLED);
 }
 
-void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms)
+void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms, int64_t again_ms)
 {
-	if (sp_exec_signal(exec, signal_number, NULL) < 0)
+	int64_t now_ms = sp_clock_boot_ms();
+
+	if (sp_exec_signal(exec, signal_number, NULL) < 0) {
 		exec_kill(exec, SP_EXEC_KILLED);
-	else if (exec->stop_ms == 0)
-		exec_stop_at(exec, sp_clock_boot_ms() + patience_ms);
+		return;
+	}
+	if (exec->stop_ms == 0)
+		exec->stop_ms = now_ms + patience_ms;
+	exec->stop_signal = signal_number;
+	exec->again_ms = again_ms;
+	exec->next_stop_ms = now_ms + again_ms;
+	exec_arm(exec);
 }
 
 int sp_exec_resize(struct sp_exec *exec, uint16_t rows, uint16_t columns)

@@ -96,22 +96,38 @@ static int64_t start_overdue_ms(const struct sp_exec *exec)
 	return exec->state == EXEC_SENT ? counted_from_ms(exec) + SP_START_PATIENCE_MS : INT64_MAX;
 }
 
-void exec_arm(struct sp_exec *exec)
+/* When it is killed. */
+static int64_t due_ms(const struct sp_exec *exec)
 {
 	int64_t due_ms = start_overdue_ms(exec);
 
-	if (exec->killed)
-		return;
 	if (exec->timeout_ms > 0)
 		due_ms = SP_MIN(due_ms, counted_from_ms(exec) + exec->timeout_ms);
 	if (exec->stop_ms > 0)
 		due_ms = SP_MIN(due_ms, exec->stop_ms);
-	sp_timer_set(&exec->service->timers, &exec->timer, due_ms);
+	return due_ms;
 }
 
-void exec_stop_at(struct sp_exec *exec, int64_t boot_ms)
+void exec_arm(struct sp_exec *exec)
 {
-	exec->stop_ms = boot_ms;
+	int64_t wake_ms = due_ms(exec);
+
+	if (exec->killed)
+		return;
+	if (exec->again_ms > 0)
+		wake_ms = SP_MIN(wake_ms, exec->next_stop_ms);
+	sp_timer_set(&exec->service->timers, &exec->timer, wake_ms);
+}
+
+/* Nothing kills it yet. */
+static void insist(struct sp_exec *exec)
+{
+	int64_t now_ms = sp_clock_boot_ms();
+
+	if (exec->again_ms > 0 && exec->next_stop_ms <= now_ms) {
+		(void)sp_exec_signal(exec, exec->stop_signal, NULL);
+		exec->next_stop_ms = now_ms + exec->again_ms;
+	}
 	exec_arm(exec);
 }
 
@@ -137,6 +153,10 @@ void exec_on_timer(struct sp_timer *timer)
 		       "pool=%s sandbox=%s", exec->pool_name, exec->sandbox_id);
 		exec_kill(exec, SP_EXEC_DIED);
 		discard_sandbox(exec);
+		return;
+	}
+	if (!exec->killed && due_ms(exec) > sp_clock_boot_ms()) {
+		insist(exec);
 		return;
 	}
 	if (!exec->killed) {

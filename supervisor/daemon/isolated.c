@@ -35,8 +35,11 @@ struct sp_isolated {
 static void isolated_free(struct sp_isolated *isolated)
 {
 	sp_list_remove(&isolated->link);
-	if (isolated->sandbox && --isolated->sandbox->isolated_count == 0)
-		isolated->sandbox->upper_bytes = 0;
+	if (isolated->sandbox) {
+		isolated->sandbox->isolated_count--;
+		if (!upper_usage_any(isolated->sandbox))
+			isolated->sandbox->upper_bytes = 0;
+	}
 	sp_timer_done(&isolated->service->timers, &isolated->patience);
 	sp_deferred_cancel(&isolated->finish);
 	free(isolated);

@@ -46,6 +46,7 @@ int overlays_add(struct sandbox_link *link, const struct resolved_bind *bind)
 		.read_only = bind->read_only,
 	};
 	link->overlay_count++;
+	upper_usage_watch(link->service);
 	return overlay->source && overlay->target ? 0 : -ENOMEM;
 }
 

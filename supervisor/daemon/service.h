@@ -279,8 +279,9 @@ void sp_exec_stdin_close(struct sp_exec *exec);
 int sp_exec_signal(struct sp_exec *exec, int signal_number, struct sp_err *err);
 /* Kill all that it started; `ended` tells. Harmless when it has ended or is being killed. */
 void sp_exec_kill(struct sp_exec *exec);
-/* Signal it as above, and kill it if that has not ended it after patience_ms. */
-void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms);
+/* Signal it as above, again every again_ms (0: once), and kill it if that has not ended it after
+ * patience_ms. */
+void sp_exec_stop(struct sp_exec *exec, int signal_number, int64_t patience_ms, int64_t again_ms);
 int sp_exec_resize(struct sp_exec *exec, uint16_t rows, uint16_t columns);
 /* Stop reading its output until called with false: back-pressure up to the workload's write(2). */
 void sp_exec_pause(struct sp_exec *exec, bool pause);

@@ -1,12 +1,12 @@
 /*
- * How much memory the private files of isolated sessions hold (sandpool_upper_bytes): only the init
- * of their sandbox can see that, so it is asked.
+ * How much memory the overlays of sandboxes and the private files of isolated sessions hold
+ * (sandpool_upper_bytes): only the init of their sandbox can see that, so it is asked.
  *
  * Not by whoever reads the metrics, who would wait for every sandbox, but every PERIOD_MS as long
- * as there are sessions: one record for a sandbox, whatever it has in it, one statfs in there for
- * each session, and at most ASKED_AT_ONCE sandboxes in a turn of the loop. One that does not answer
- * (it is frozen, or its memory is all used up) is not asked again before it has, and counts with
- * what it said last.
+ * as there are any: one record for a sandbox, whatever it has in it, one statfs in there for each
+ * overlay and session, and at most ASKED_AT_ONCE sandboxes in a turn of the loop. One that does not
+ * answer (it is frozen, or its memory is all used up) is not asked again before it has, and counts
+ * with what it said last.
  */
 #include "supervisor/daemon/daemon_private.h"
 
@@ -34,7 +34,7 @@ static void on_timer(struct sp_timer *timer)
 	SP_LIST_FOREACH_SAFE (at, following, &service->links) {
 		struct sandbox_link *link = SP_CONTAINER_OF(at, struct sandbox_link, link);
 
-		if (link->isolated_count == 0)
+		if (!upper_usage_any(link))
 			continue;
 		any = true;
 		if (link->upper_round == service->upper_round)
@@ -50,6 +50,11 @@ static void on_timer(struct sp_timer *timer)
 	if (any)
 		sp_timer_set(&service->timers, timer,
 			     sp_clock_boot_ms() + (asked < ASKED_AT_ONCE ? PERIOD_MS : PAUSE_MS));
+}
+
+bool upper_usage_any(const struct sandbox_link *link)
+{
+	return link->isolated_count > 0 || link->overlay_count > 0;
 }
 
 void upper_usage_watch(struct sp_service *service)

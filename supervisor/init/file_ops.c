@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/syscall.h>
 
 #define CONNECT_MS     5000
@@ -190,16 +189,8 @@ static int finish_connect(int fd)
 /* The file system of the upper is its own. */
 int file_used(struct sp_init_file_info *ret)
 {
-	struct statfs info = {0};
-	long status = RAW2(SYS_fstatfs, INIT_FILE_UPPER, &info);
-
-	if (status < 0)
-		return (int)status;
-	*ret = (struct sp_init_file_info){
-		.type = SP_INIT_FILE_DIR,
-		.size = (uint64_t)(info.f_blocks - info.f_bfree) * (uint64_t)info.f_bsize,
-	};
-	return 0;
+	*ret = (struct sp_init_file_info){.type = SP_INIT_FILE_DIR};
+	return init_overlay_used(INIT_FILE_UPPER, &ret->size);
 }
 
 int file_connect(struct file_job *job, int *ret_fd)

@@ -33,6 +33,7 @@
 
 /* The last overlay's, until something is about to run in it. */
 static struct init_freeze unsettled;
+static bool overlays[SP_INIT_OVERLAYS_MAX]; /* overlay N, at N - 1, is there */
 
 struct late_mount {
 	const struct init *init;
@@ -227,9 +228,10 @@ static int attach_overlay(struct late_mount *mount, int base_fd, int target_fd)
 		return overlay_fd;
 	mount->stage = "mount";
 	status = sp_mount_attach(overlay_fd, target_fd);
-	if (status == 0)
-		status = init_overlay_freeze_note(private_fd, mount->target, &unsettled);
-	return status;
+	if (status < 0)
+		return status;
+	overlays[mount->request->header.exec - 1] = true;
+	return init_overlay_freeze_note(private_fd, mount->target, &unsettled);
 }
 
 /* There is no place for its layers that the workload could not enter. */
@@ -289,6 +291,25 @@ int init_late_mount(const struct init *init, const struct sp_init_mount *request
 	if (status < 0)
 		*ret_stage = mount.stage;
 	return status;
+}
+
+uint64_t init_late_mount_used(void)
+{
+	char path[INIT_OVERLAY_PATH_MAX];
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < SP_INIT_OVERLAYS_MAX; i++) {
+		SP_AUTO_CLOSE int fd = -1;
+		uint64_t bytes = 0;
+
+		if (!overlays[i])
+			continue;
+		init_overlay_path(i + 1, path);
+		fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (fd >= 0 && init_overlay_used(fd, &bytes) == 0)
+			sum += bytes;
+	}
+	return sum;
 }
 
 void init_late_mount_settle(void)

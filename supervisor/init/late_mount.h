@@ -15,5 +15,7 @@ int init_late_mount(const struct init *init, const struct sp_init_mount *request
 /* Before anything that can see the mounts: an overlay's base is frozen from the next tick of the
  * clock on. Nearly always that has come long before; else this waits for it, up to 10 ms. */
 void init_late_mount_settle(void);
+/* Bytes of memory that hold what was written to the overlays. */
+uint64_t init_late_mount_used(void);
 
 #endif

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -118,6 +119,17 @@ int init_overlay_remake(int dir_fd, const char *path)
 	(void)snprintf(work, sizeof(work), "%s/work", path);
 	return sp_mount_new("overlay", options, SP_ARRAY_SIZE(options),
 			    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+int init_overlay_used(int fd, uint64_t *ret_bytes)
+{
+	struct statfs info = {0};
+	long status = RAW2(SYS_fstatfs, fd, &info);
+
+	if (status < 0)
+		return (int)status;
+	*ret_bytes = (uint64_t)(info.f_blocks - info.f_bfree) * (uint64_t)info.f_bsize;
+	return 0;
 }
 
 /* ---- freezing ---- */

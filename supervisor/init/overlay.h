@@ -41,6 +41,9 @@ int init_overlay_freeze(int dir_fd, const char *target);
 int init_overlay_freeze_note(int dir_fd, const char *target, struct init_freeze *ret);
 void init_overlay_freeze_wait(const struct init_freeze *freeze);
 
+/* What the tmpfs of such a directory holds; fd is anywhere in it. Waits for nothing. */
+int init_overlay_used(int fd, uint64_t *ret_bytes);
+
 /* Its file, open for reading and writing. */
 int init_overlay_frozen(int dir_fd, struct init_freeze *ret);
 int init_overlay_target(int dir_fd, char target[SP_INIT_TARGET_MAX]);

@@ -34,7 +34,7 @@ enum sp_init_type {
 	SP_INIT_FILE,         /* fd: a socket; see "files and ports" */
 	SP_INIT_SESSION_OPEN, /* see "sessions" */
 	SP_INIT_SESSION_CLOSE,
-	SP_INIT_USAGE, /* how much memory holds what is private to sessions? */
+	SP_INIT_USAGE, /* how much memory holds what is private to sessions and overlays? */
 
 	/* init → sandpoold */
 	SP_INIT_READY = 64, /* confined and waiting */
@@ -117,7 +117,7 @@ struct sp_init_plain { /* KILL_EXEC, PING, PONG, SESSION_CLOSE, USAGE */
 
 struct sp_init_used {
 	struct sp_init_header header;
-	uint64_t bytes; /* of all open sessions together: uppers, and their /tmp, /run, /dev/shm */
+	uint64_t bytes; /* of all uppers together, and of open sessions' /tmp, /run, /dev/shm */
 };
 
 struct sp_init_status { /* READY, FAILED, STARTED, START_FAILED, KILLED, MOUNTED, SESSION_* */

@@ -135,6 +135,18 @@ static void serve_ping(struct init *init)
 	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer), -1);
 }
 
+static void serve_usage(struct init *init)
+{
+	struct sp_init_used answer = {
+		.header = {.type = SP_INIT_USED,
+			   .exec = record.header.exec,
+			   .request = record.header.request},
+		.bytes = init_session_used(init) + init_late_mount_used(),
+	};
+
+	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer), -1);
+}
+
 /* A request that must not be acted on; the type of answer that its sender expects. */
 static void refuse(struct init *init)
 {
@@ -189,7 +201,7 @@ static void serve_request(struct init *init, int *fds, size_t fd_count)
 		init_session_close(record.header.exec);
 		break;
 	case SP_INIT_USAGE:
-		init_session_usage(init, &record.header);
+		serve_usage(init);
 		break;
 	case SP_INIT_READY:
 	case SP_INIT_FAILED:

@@ -7,6 +7,7 @@
 #include "pool/base/fd.h"
 #include "supervisor/init/boot_check.h"
 #include "supervisor/init/file_helper.h"
+#include "supervisor/init/overlay.h"
 #include "supervisor/init/raw.h"
 #include "supervisor/init/serve.h"
 #include "supervisor/sandbox/syscalls.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -192,30 +192,28 @@ void init_session_open(struct init *init, const struct sp_init_session_open *req
 
 /* ---- usage ---- */
 
-/* What the tmpfs of a session holds; 0 when it is just ending. Nothing here waits: the way there is
- * proc and the tmpfs itself. */
+/* 0 when it is just ending. Nothing here waits: the way there is proc and the tmpfs itself. */
 static uint64_t used_bytes(const struct init *init, const struct session *session)
 {
-	struct statfs info = {0};
 	char path[PATH_SPACE];
+	uint64_t bytes = 0;
 	SP_AUTO_CLOSE int fd = -1;
 
 	(void)snprintf(path, sizeof(path), "%d/root" INIT_PRIVATE_PATH, session->pid);
 	fd = openat(init->proc_fd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || RAW2(SYS_fstatfs, fd, &info) < 0)
-		return 0;
-	return (uint64_t)(info.f_blocks - info.f_bfree) * (uint64_t)info.f_bsize;
+	if (fd >= 0)
+		(void)init_overlay_used(fd, &bytes);
+	return bytes;
 }
 
-void init_session_usage(struct init *init, const struct sp_init_header *about)
+uint64_t init_session_used(const struct init *init)
 {
-	struct sp_init_used answer = {.header = *about};
+	uint64_t bytes = 0;
 
-	answer.header.type = SP_INIT_USED;
 	for (size_t i = 0; i < SP_INIT_SESSIONS_MAX; i++)
 		if (sessions[i].pid != 0 && sessions[i].open)
-			answer.bytes += used_bytes(init, &sessions[i]);
-	init_outbox_send(&init->outbox, SP_BOOT_FD_CONTROL, &answer, sizeof(answer), -1);
+			bytes += used_bytes(init, &sessions[i]);
+	return bytes;
 }
 
 /* ---- end ---- */

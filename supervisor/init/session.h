@@ -29,8 +29,8 @@
 void init_session_open(struct init *init, const struct sp_init_session_open *request);
 /* Kill all that is in it; SESSION_ENDED, or a failed SESSION_OPENED, tells. */
 void init_session_close(uint32_t number);
-/* Answers with USED. */
-void init_session_usage(struct init *init, const struct sp_init_header *about);
+/* Bytes of memory that hold what is private to the open ones. */
+uint64_t init_session_used(const struct init *init);
 /* An event of the epoll set from INIT_EVENT_SESSIONS on, which is 0 here. */
 void init_session_event(struct init *init, uint64_t event);
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
@@ -14,11 +13,9 @@ from sandpool_test import SandpoolCase, main, wait_until  # noqa: E402
 OWNER = 4321
 
 
-class Binds(SandpoolCase):
+class Binds(t.HostDirectory, SandpoolCase):
     @classmethod
-    def setUpClass(cls):
-        cls.top = tempfile.mkdtemp(prefix="sandpool-bind-", dir="/srv")
-        os.chmod(cls.top, 0o755)
+    def fill_top(cls):
         for name in ("sessions/one", "sessions/two/deep", "skills", "sessions-other", "roots"):
             os.makedirs(f"{cls.top}/{name}")
         for name in ("sessions/one", "sessions/two", "sessions/two/deep", "sessions-other"):
@@ -29,21 +26,8 @@ class Binds(SandpoolCase):
         os.symlink("one", f"{cls.top}/sessions/inner")
         with open(f"{cls.top}/sessions/file", "w", encoding="ascii") as file:
             file.write("content\n")
-        cls.config = {"pools": {"default": {"allowed_binds": [
-            f"{cls.top}/sessions", {"path": f"{cls.top}/skills", "read_only": True},
-            f"{cls.top}/roots"]}}}
-        try:
-            super().setUpClass()
-        except BaseException:
-            shutil.rmtree(cls.top)
-            raise
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            super().tearDownClass()
-        finally:
-            shutil.rmtree(cls.top)
+        return [f"{cls.top}/sessions", {"path": f"{cls.top}/skills", "read_only": True},
+                f"{cls.top}/roots"]
 
     def acquire(self, *binds):
         box = self.daemon.acquire(policy="wait", wait="20s", binds=list(binds))

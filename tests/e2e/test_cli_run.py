@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -378,27 +377,13 @@ class Files(CliCase):
         self.assertNothingLeased()
 
 
-class Binds(CliCase):
+class Binds(t.HostDirectory, CliCase):
     @classmethod
-    def setUpClass(cls):
-        cls.top = tempfile.mkdtemp(prefix="sandpool-bind-", dir="/srv")
-        os.chmod(cls.top, 0o755)
+    def fill_top(cls):
         cls.shared = f"{cls.top}/shared"
         os.mkdir(cls.shared)
         os.chown(cls.shared, 4321, 4321)
-        cls.config = {"pools": {"default": {"max_idle": 3, "allowed_binds": [cls.top]}}}
-        try:
-            super().setUpClass()
-        except BaseException:
-            shutil.rmtree(cls.top)
-            raise
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            super().tearDownClass()
-        finally:
-            shutil.rmtree(cls.top)
+        return [cls.top]
 
     def test_rw_unless_said_and_the_target_is_the_second_part(self):
         done = self.run_cli("--bind", f"{self.shared}:/data", "--", "sh", "-c", "echo x > /data/f")

@@ -596,6 +596,38 @@ class Sessions(CommandCase):
         self.assertEqual(self.run_in("echo $v").texts(), ["kept"])
         self.refuses(500, "RUNTIME_ERROR", "DELETE", f"/command?id={self.session}")
 
+    def interrupted(self, command, said=b"ready"):
+        """Run this, interrupt it as soon as it has said that; all that came."""
+        sock, got = self.open_stream(f"/session/{self.session}/run", {"command": command})
+        while said not in got:
+            got += sock.recv(4096)
+        response = self.a.execd("DELETE", f"/command?id={self.session}")
+        self.assertIn(response.status, (200, 500), response.body)  # 500: it has just ended
+        while b"0\r\n\r\n" not in got:
+            got += sock.recv(4096)
+        sock.close()
+        return got
+
+    def test_interrupts_between_the_programs_of_a_loop_keep_the_state(self):
+        for i in range(50):
+            loop = ("while :; do /bin/true; done", "sleep 60; echo no")[i % 2]
+            self.assertIn(b'"type":"error"', self.interrupted(f"v={i}; echo ready; {loop}"))
+            self.assertEqual(self.run_in("echo $v").texts(), [f"{i}"])
+
+    def test_an_interrupt_that_is_not_heard_at_first_keeps_the_state(self):
+        deaf = ("import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True);"
+                "time.sleep(0.5); signal.signal(15, signal.SIG_DFL); time.sleep(60)")
+        got = self.interrupted(f"v=kept; python3 -c \"{deaf}\"; echo no")
+        self.assertIn(b"exit status 143", got)
+        self.assertEqual(self.run_in("echo $v").texts(), ["kept"])
+
+    def test_an_interrupt_while_the_state_is_written_does_not_cut_it_off(self):
+        self.run_in("big=$(head -c 300000 /dev/zero | tr '\\0' y); trap 'echo usr1' USR1")
+        for i in range(30):
+            self.interrupted(f"v={i}; echo ready")
+            self.assertEqual(self.run_in("echo $v ${#big}").texts(), [f"{i} 300000"])
+        self.assertEqual(self.run_in("kill -USR1 $$; type -t __sp_traps").texts(), ["usr1"])
+
     def test_runs_wait_for_each_other(self):
         results = []
 

@@ -11,6 +11,7 @@ import os
 import random
 import resource
 import select
+import signal
 import socket
 import ssl
 import statistics
@@ -42,6 +43,12 @@ IDLE_KIB = 40
 REQUEST_KIB = 96
 # Of a stream that nobody reads, beside its share of OUTPUT_TOTAL.
 STREAM_KIB = 1024
+# What an upload and a connection in TLS have beside that.
+UPLOADS, UPLOAD_KIB = 40, 320
+TLS_COUNT, TLS_KIB = 500 if t.SLOW_FACTOR == 1 else 50, 48
+# What a sandbox with execd can have: background output, commands, sessions, terminals.
+COMMANDS, SESSIONS, TERMINALS = 256, 32, 16
+SANDBOX_KIB = 8 * 1024 + 8 * 1024 + SESSIONS * 512 + TERMINALS * 1024
 
 
 class HostileCase(ExecdCase):
@@ -624,6 +631,107 @@ class Memory(HostileCase):
             self.assertTrue(piece, got)
             got += len(piece)
         close_all(socks)
+
+
+class Rows(HostileCase):
+    """The rows of the table that nothing else fills, each filled alone."""
+
+    pools = {"default": {"max_idle": 2, "max_lease": "10m", "images": ["*"],
+                         "limits": {"memory": "512MiB", "pids": 256, "tmp": "64MiB"}}}
+
+    @classmethod
+    def listen_more(cls, directory):
+        return Half.listen_more.__func__(cls, directory)
+
+    def assert_row(self, before_kib, count, each_kib):
+        self.assert_grown_less(before_kib, count * each_kib + 1024)
+
+    def begin_upload(self, box, number):
+        sock = self.connect(60)
+        self.send(sock, "PUT", f"/v1/sandboxes/{box.id}/files?path=/tmp/{number}",
+                  {"X-Sandpool-Token": box.token, "Content-Length": 64 * MIB}, b"x")
+        sock.setblocking(False)
+        return sock
+
+    @staticmethod
+    def push(sock):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sock.send(bytes(65536))
+
+    def test_uploads_that_nobody_takes(self):
+        boxes = [self.box().own() for _ in range(2)]
+        self.daemon.wait_settled()
+        before, others = self.rss(), t.cgroup_processes(self.daemon.instance)
+
+        def helpers():
+            return t.cgroup_processes(self.daemon.instance) - others
+        socks = [self.begin_upload(boxes[number % 2], number) for number in range(UPLOADS)]
+        wait_until(lambda: len(helpers()) >= UPLOADS, 20, "all have their helpers")
+        stopped = helpers()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        for _ in range(5):
+            for sock in socks:
+                self.push(sock)
+            time.sleep(0.2)
+        self.assert_row(before, UPLOADS, REQUEST_KIB + UPLOAD_KIB)
+        close_all(socks)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not helpers(), 20, "they end with their clients")
+        self.assert_grown_less(before, 8 * 1024)
+
+    def test_connections_in_tls(self):
+        context = ssl.create_default_context(cafile=f"{self.daemon.directory}/cert.pem")
+
+        def connect():
+            sock = context.wrap_socket(socket.create_connection(("127.0.0.1", self.tls_port)),
+                                       server_hostname="localhost")
+            sock.sendall(GET)
+            self.assertEqual(int(sock.recv(65536).split()[1]), 200)
+            return sock
+        close_all([connect() for _ in range(10)])
+        self.daemon.wait_settled()
+        before = self.rss()
+        socks = [connect() for _ in range(TLS_COUNT)]
+        self.assert_row(before, TLS_COUNT, IDLE_KIB + TLS_KIB)
+        for sock in socks:
+            sock.sendall(GET[:-1])
+        self.assertEqual(ask(connect()), 200, "what came before this has been read")
+        self.assert_row(before, TLS_COUNT, REQUEST_KIB + TLS_KIB)
+        close_all(socks)
+
+    def fill(self, box):
+        """All that a sandbox can make the daemon keep for it."""
+        def run(path, **body):
+            answer = box.execd("POST", path, body)
+            self.assertEqual(answer.status, 200, answer.body)
+            return answer
+        for _ in range(10):
+            run("/command", command="head -c 2000000 /dev/zero | tr '\\0' x", background=True)
+        for _ in range(COMMANDS):
+            run("/command", command="true #" + "x" * 20_000)
+        for _ in range(SESSIONS):
+            session = box.execd("POST", "/session", {}).json["session_id"]
+            run(f"/session/{session}/run",
+                command="v=$(head -c 510000 /dev/zero | tr '\\0' y)")
+        for _ in range(TERMINALS):
+            session = box.execd("POST", "/pty", {}).json["session_id"]
+            with WebSocket(self.connect(60), f"{box.root}/pty/{session}/ws", box.headers) as client:
+                self.assertEqual(client.receive_json()["type"], "connected")
+                client.stdin("head -c 2000000 /dev/zero | tr '\\0' z; echo all-$((40+2))\n")
+                client.read_until(b"all-42", 60)
+
+    def test_a_sandbox_that_keeps_all_it_can(self):
+        box = self.box()
+        self.daemon.wait_settled()
+        before = self.rss()
+        self.fill(box)
+        self.assert_row(before, 1, SANDBOX_KIB)
+        self.ask("DELETE", f"/v1/sandboxes/{box.uuid}")
+        wait_until(lambda: self.daemon.pool()["leased"] == 0, 20, "its end")
+        self.assert_grown_less(before, SANDBOX_KIB // 4)
 
 
 def ended_or_error(stream):

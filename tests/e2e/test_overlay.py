@@ -21,6 +21,7 @@ from sandpool_test import Daemon, RootlessDaemon, SandpoolCase, main, wait_until
 
 OWNER = 4321
 OVERLAYS_MAX = 8
+CHANGES_MAX = 100_000
 MIB = 1 << 20
 
 
@@ -42,45 +43,20 @@ def snapshot(top):
     return sorted(found)
 
 
-class OverlayCase(SandpoolCase):
-    config = {}
+class OverlayCase(t.HostDirectory, SandpoolCase):
+    config = {"pools": {"default": {"max_idle": 3}}}
 
     @classmethod
-    def setUpClass(cls):
-        reason = t.needs_root()
-        if reason:
-            raise t.unittest.SkipTest(reason)
-        cls.top = tempfile.mkdtemp(prefix="sandpool-overlay-", dir="/srv")
-        os.chmod(cls.top, 0o755)
+    def fill_top(cls):
         for name in ("work", "only", "roots"):
             os.mkdir(f"{cls.top}/{name}")
-        cls.config = t.merge(cls.config, {"pools": {"default": {
-            "max_idle": 3,
-            "allowed_binds": [f"{cls.top}/work", {"path": f"{cls.top}/only", "read_only": True},
-                              f"{cls.top}/roots"]}}})
-        try:
-            cls.prepare()
-            super().setUpClass()
-        except BaseException:
-            cls.clean()
-            shutil.rmtree(cls.top)
-            raise
+        cls.prepare()
+        return [f"{cls.top}/work", {"path": f"{cls.top}/only", "read_only": True},
+                f"{cls.top}/roots"]
 
     @classmethod
     def prepare(cls):
-        """What must be there before the daemon is."""
-
-    @classmethod
-    def clean(cls):
-        """Its end."""
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            super().tearDownClass()
-        finally:
-            cls.clean()
-            shutil.rmtree(cls.top)
+        """What must be there before the daemon is; clean() is its end."""
 
     def setUp(self):
         self.base = self.make_base()
@@ -121,7 +97,7 @@ class OverlayCase(SandpoolCase):
 
     def commit(self, box, number=1):
         return self.daemon.call("POST", f"/v1/sandboxes/{box.id}/overlays/{number}/commit",
-                                headers=box.headers())
+                                headers=box.headers(), timeout=300)
 
     def text(self, name, base=None):
         with open(f"{base or self.base}/{name}", encoding="ascii") as file:
@@ -187,6 +163,22 @@ for top in ('/.init', '/.init/overlay', '/.init/overlay/1', '/.init/overlay/1/lo
         used = [one["used_bytes"] for one in self.overlays(box)]
         self.assertGreaterEqual(used[0], 500000)
         self.assertLess(used[1], 500000)
+
+    def test_what_is_written_is_in_the_metrics(self):
+        def held():
+            return self.daemon.metric_sum("sandpool_upper_bytes")
+        box, other = self.acquire(self.overlay()), self.acquire(self.overlay())
+        self.assertExited(box.shell("head -c 8388608 /dev/zero > /workspace/zeros;"
+                                    "head -c 9000000 /dev/zero > /tmp/not-an-overlay"))
+        self.assertExited(other.shell("head -c 4194304 /dev/zero > /workspace/zeros"))
+        wait_until(lambda: held() >= 12 * MIB, 60, "12 MiB are seen")
+        self.assertLess(held(), 14 * MIB)
+        self.assertEqual(self.commit(box)["files"], 1)
+        wait_until(lambda: held() < 6 * MIB, 60, "what is committed is no more in memory")
+        self.assertGreaterEqual(held(), 4 * MIB)
+        other.release()
+        box.release()
+        wait_until(lambda: held() == 0, 60, "nothing is left")
 
     def test_upper_full_is_an_error_of_the_writer_alone(self):
         other = self.make_base()
@@ -583,6 +575,38 @@ class Commit(OverlayCase):
         self.assertEqual(archive.extractfile("kept/below/deep").read(), b"kept/below/deep\nmore\n")
 
 
+class ManyChanges(OverlayCase):
+    """As many as one commit may have, and one more."""
+
+    top_parent = "/dev/shm"  # a disk would take most of the time
+    config = t.merge(OverlayCase.config, {"pools": {"default": {
+        "limits": {"memory": "2GiB", "tmp_inodes": 2 * CHANGES_MAX}}}})
+
+    @t.unittest.skipIf(t.SLOW_FACTOR > 1, "what does the work is the same program in every build")
+    @t.limit(600)
+    def test_as_many_changes_as_are_allowed(self):
+        before = snapshot(self.base)
+        box = self.acquire(self.overlay())
+        outcome = box.python(f"""
+import os
+os.mkdir('/workspace/many')
+for i in range({CHANGES_MAX}):
+    os.close(os.open(f'/workspace/many/{{i}}', os.O_CREAT))
+""", timeout_s=300)
+        self.assertExited(outcome)
+        with self.refused("TOO_MANY", 429) as caught:
+            self.commit(box)
+        self.assertIn("too much for one commit", str(caught.exception))
+        self.assertEqual(snapshot(self.base), before)
+        self.assertExited(box.shell("rm /workspace/many/0"))
+        answer = self.commit(box)
+        self.assertEqual((answer["files"], answer["directories"]), (CHANGES_MAX - 1, 1))
+        self.assertEqual(len(os.listdir(f"{self.base}/many")), CHANGES_MAX - 1)
+        self.assertFalse(os.path.exists(f"{self.base}/.sandpool-commit"))
+        self.assertExited(box.shell("echo more > /workspace/more"))
+        self.assertEqual(self.commit(box)["files"], 1, "and it goes on")
+
+
 class Kills(OverlayCase):
     """Whatever ends it: the base is as it was and nothing is left."""
 
@@ -757,8 +781,8 @@ class Subvolumes(OverlayCase):
 class WarmRecovery(Recovery):
     """The same where the warm-up has left something that runs."""
 
-    config = {"pools": {"default": {"warmup": {"command": [
-        "/bin/sh", "-c", "setsid sleep 4321 </dev/null >/dev/null 2>&1 &"]}}}}
+    config = t.merge(OverlayCase.config, {"pools": {"default": {"warmup": {"command": [
+        "/bin/sh", "-c", "setsid sleep 4321 </dev/null >/dev/null 2>&1 &"]}}}})
 
     def test_what_is_warm_stays_so(self):
         running = "cat /proc/[0-9]*/comm | grep -c sleep"
@@ -940,7 +964,7 @@ class CommandLine(OverlayCase):
 
 
 class ShortLives(OverlayCase):
-    config = {"pools": {"default": {"idle_timeout": "3s"}}}
+    config = t.merge(OverlayCase.config, {"pools": {"default": {"idle_timeout": "3s"}}})
 
     def test_a_command_outlives_what_is_left_of_the_idle_life(self):
         done = self.daemon.cli("run", "--wait", "20s", "--overlay", f"{self.base}:/workspace",
@@ -981,7 +1005,7 @@ class Rootless(t.Case):
 
 
 class NothingRuns(OverlayCase):
-    config = {"exec_enabled": False}
+    config = {**OverlayCase.config, "exec_enabled": False}
 
     def test_is_refused_by_name(self):
         with self.refused("EXEC_DISABLED", 403):

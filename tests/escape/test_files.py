@@ -288,34 +288,19 @@ os._exit(7)
         self.assertExited(outcome, 7)
 
 
-class SetId(EscapeCase):
+class SetId(t.HostDirectory, EscapeCase):
     """A set-id file in a workspace would be real on the host."""
 
     @classmethod
-    def setUpClass(cls):
-        cls.work = tempfile.mkdtemp(prefix="sandpool-setid-", dir="/srv")
-        os.chmod(cls.work, 0o755)
-        cls.rw = f"{cls.work}/rw"
-        cls.ro = f"{cls.work}/ro"
+    def fill_top(cls):
+        cls.rw = f"{cls.top}/rw"
+        cls.ro = f"{cls.top}/ro"
         os.mkdir(cls.rw)
         os.mkdir(cls.ro)
         shutil.chown(cls.rw, 1234, 1234)
         shutil.copy(payload_path("ids"), f"{cls.ro}/ids")
         os.chmod(f"{cls.ro}/ids", 0o6755)
-        cls.config = {"pools": {"default": {
-            "allowed_binds": [cls.rw, {"path": cls.ro, "read_only": True}]}}}
-        try:
-            super().setUpClass()
-        except BaseException:
-            shutil.rmtree(cls.work)
-            raise
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            super().tearDownClass()
-        finally:
-            shutil.rmtree(cls.work)
+        return [cls.rw, {"path": cls.ro, "read_only": True}]
 
     TRY = """
 import os, shutil, sys
@@ -355,7 +340,7 @@ print(len(os.listdir(top)))
         self.assertEqual(len(os.listdir(self.rw)), made)
         self.assertEqual(self.set_id_files(self.rw), [])
         # Control: without the filter the owner can.
-        control = f"{self.work}/control"
+        control = f"{self.top}/control"
         os.mkdir(control)
         shutil.chown(control, 1234, 1234)
         on_host(PYTHON, "-c", self.TRY, control, user=1234)

@@ -4,9 +4,10 @@
  * error are the same; it never takes more than it was given; a complete response takes nothing
  * more; limits hold.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/cli/http.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct answer {
@@ -15,12 +16,6 @@ struct answer {
 	int http_status;
 	struct sp_buf body;
 };
-
-static void require(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* step 0: all at once; else so many bytes a time. */
 static struct answer read_all(const char *data, size_t len, size_t step)

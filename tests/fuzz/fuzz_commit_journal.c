@@ -3,17 +3,13 @@
  * out names something below the base and nothing of COMMIT_DIR, in order, within the bytes; what
  * is longer, or shorter, than its steps is no journal.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/init/commit_journal.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void use_path(const struct commit_step *step)
 {

@@ -3,6 +3,8 @@
  * Configuration text. What is accepted dumps to a text that is accepted, gives the same dump again,
  * and makes the same sandboxes. What is refused says why, in printable text.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/config/config.h"
 
 #include <stdlib.h>
@@ -11,12 +13,6 @@
 #define TEXT_MAX (16u << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static char *dump(const struct sp_config *config)
 {

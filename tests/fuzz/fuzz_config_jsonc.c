@@ -4,6 +4,8 @@
  * outside comments, and stripping again changes nothing. The scanner stays inside the text, and
  * finds each top-level key that jansson finds, on a line that the text has.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/config/jsonc.h"
 
 #include <jansson.h>
@@ -11,12 +13,6 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static int count_lines(const char *text, size_t size)
 {

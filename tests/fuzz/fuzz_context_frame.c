@@ -3,6 +3,8 @@
  * same; a frame is all within the input and of a known kind; strings and representations lie within
  * their frame, and each ends in it.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/api/context_frame.h"
 
 #include <stdlib.h>
@@ -15,20 +17,6 @@ struct outcome {
 	size_t frames;
 	int status;
 };
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
-
-static void mix(struct outcome *outcome, const void *data, size_t len)
-{
-	const uint8_t *at = data;
-
-	for (size_t i = 0; i < len; i++)
-		outcome->hash = (outcome->hash ^ at[i]) * UINT64_C(0x100000001b3);
-}
 
 static void require_string(const struct sp_context_frame *frame, const char *text)
 {
@@ -44,7 +32,7 @@ static void take_strings(struct outcome *outcome, const struct sp_context_frame 
 	require(count <= STRINGS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		require_string(frame, strings[i]);
-		mix(outcome, strings[i], strlen(strings[i]) + 1);
+		mix(&outcome->hash, strings[i], strlen(strings[i]) + 1);
 	}
 }
 
@@ -59,8 +47,8 @@ static void take_data(struct outcome *outcome, const struct sp_context_frame *fr
 		require_string(frame, items[i].data);
 		require(items[i].type[0] != '\0' && !strpbrk(items[i].type, "\"\\\n "));
 		require(strlen(items[i].data) == items[i].len);
-		mix(outcome, items[i].type, strlen(items[i].type) + 1);
-		mix(outcome, items[i].data, items[i].len);
+		mix(&outcome->hash, items[i].type, strlen(items[i].type) + 1);
+		mix(&outcome->hash, items[i].data, items[i].len);
 	}
 }
 
@@ -69,8 +57,8 @@ static void take(struct outcome *outcome, const struct sp_context_frame *frame)
 	require(frame->kind != '\0' && strchr(SP_CONTEXT_FRAME_KINDS, frame->kind));
 	require(frame->len <= SP_CONTEXT_FRAME_MAX);
 	require(frame->size == frame->len + SP_CONTEXT_FRAME_HEAD);
-	mix(outcome, &frame->kind, 1);
-	mix(outcome, frame->data, frame->len);
+	mix(&outcome->hash, &frame->kind, 1);
+	mix(&outcome->hash, frame->data, frame->len);
 	take_strings(outcome, frame);
 	take_data(outcome, frame);
 	outcome->frames++;
@@ -80,7 +68,7 @@ static void take(struct outcome *outcome, const struct sp_context_frame *frame)
  * comes, and dropped frame by frame. */
 static struct outcome read_all(const uint8_t *data, size_t size, size_t step)
 {
-	struct outcome outcome = {.hash = 14695981039346656037u};
+	struct outcome outcome = {.hash = FUZZ_HASH_START};
 	size_t from = 0;
 	size_t to = 0;
 

@@ -3,9 +3,10 @@
  * stops, the lines are the same; a line has no end in it, a blank one is the text "\n"; nothing is
  * lost or added.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/api/execd_lines.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct outcome {
@@ -15,17 +16,6 @@ struct outcome {
 	size_t lines;
 };
 
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
-
-static void mix(struct outcome *outcome, unsigned int value)
-{
-	outcome->hash = (outcome->hash ^ value) * UINT64_C(0x100000001b3);
-}
-
 static bool take(void *arg, const char *line, size_t len)
 {
 	struct outcome *outcome = arg;
@@ -33,9 +23,8 @@ static bool take(void *arg, const char *line, size_t len)
 
 	require(len > 0 && len <= SP_EXECD_LINE_MAX + SP_MIB);
 	require(blank || (!memchr(line, '\n', len) && !memchr(line, '\r', len)));
-	for (size_t i = 0; i < len; i++)
-		mix(outcome, (unsigned char)line[i]);
-	mix(outcome, 256);
+	mix(&outcome->hash, line, len);
+	mix(&outcome->hash, &len, sizeof(len));
 	outcome->bytes += blank ? 0 : len;
 	outcome->lines++;
 	return outcome->stop_every == 0 || outcome->lines % outcome->stop_every != 0;
@@ -43,7 +32,7 @@ static bool take(void *arg, const char *line, size_t len)
 
 static struct outcome cut(const char *data, size_t size, size_t step, size_t stop_every)
 {
-	struct outcome outcome = {.hash = 14695981039346656037u, .stop_every = stop_every};
+	struct outcome outcome = {.hash = FUZZ_HASH_START, .stop_every = stop_every};
 	struct sp_lines lines;
 	size_t at = 0;
 

@@ -3,17 +3,13 @@
  * lies in the record, names something below the listed directory no deeper than was asked for, and
  * is a path that a client can be shown; reading it twice gives the same.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/daemon/files_record.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void check_path(const struct files_entry *entry, uint32_t depth)
 {

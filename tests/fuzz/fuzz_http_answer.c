@@ -4,9 +4,10 @@
  * however the bytes are cut, head, body, end and error are the same; the body is a part of the
  * input, no longer than a length announced; headers are tokens and text; limits hold.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/api/http_answer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct outcome {
@@ -17,20 +18,6 @@ struct outcome {
 	bool head, end;
 };
 
-static void require(int condition)
-{
-	if (!condition)
-		abort();
-}
-
-static void mix(struct outcome *outcome, const void *data, size_t len)
-{
-	const uint8_t *at = data;
-
-	for (size_t i = 0; i < len; i++)
-		outcome->hash = (outcome->hash ^ at[i]) * UINT64_C(0x100000001b3);
-}
-
 static void take_head(struct outcome *outcome, const struct sp_http_answer *answer)
 {
 	require(!outcome->head);
@@ -39,21 +26,21 @@ static void take_head(struct outcome *outcome, const struct sp_http_answer *answ
 	require(answer->status >= 200 || (answer->status == 101 && answer->upgrade));
 	require(answer->header_count <= SP_HTTP_ANSWER_HEADERS_MAX);
 	require(answer->head.len <= SP_HTTP_ANSWER_HEAD_MAX);
-	mix(outcome, &answer->status, sizeof(answer->status));
-	mix(outcome, &answer->length, sizeof(answer->length));
+	mix(&outcome->hash, &answer->status, sizeof(answer->status));
+	mix(&outcome->hash, &answer->length, sizeof(answer->length));
 	for (size_t i = 0; i < answer->header_count; i++) {
 		const struct sp_http_header *header = &answer->headers[i];
 
 		require(header->name[0] && !strpbrk(header->name, " \t\r\n:"));
 		require(!strpbrk(header->value, "\r\n"));
-		mix(outcome, header->name, strlen(header->name) + 1);
-		mix(outcome, header->value, strlen(header->value) + 1);
+		mix(&outcome->hash, header->name, strlen(header->name) + 1);
+		mix(&outcome->hash, header->value, strlen(header->value) + 1);
 	}
 }
 
 static struct outcome read_all(uint8_t flags, const char *data, size_t size, size_t step)
 {
-	struct outcome outcome = {.hash = 14695981039346656037u};
+	struct outcome outcome = {.hash = FUZZ_HASH_START};
 	static struct sp_http_answer answer;
 	bool over = false;
 
@@ -77,7 +64,7 @@ static struct outcome read_all(uint8_t flags, const char *data, size_t size, siz
 			take_head(&outcome, &answer);
 		else if (event == SP_HTTP_GOT_BODY)
 			require(outcome.head && body >= data && body + body_len <= data + size);
-		mix(&outcome, body, body_len);
+		mix(&outcome.hash, body, body_len);
 		outcome.body += body_len;
 		over = event == SP_HTTP_GOT_END || answer.state == SP_HTTP_DONE ||
 		       answer.state == SP_HTTP_SWITCHED;

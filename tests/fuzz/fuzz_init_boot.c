@@ -2,6 +2,8 @@
  * The boot record. The input is laid over a valid one, piece by piece (offset, length, bytes).
  * Property: a record that passes has its programs inside, its texts ended and its targets normal.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/init/boot_check.h"
 
 #include <stdio.h>
@@ -9,12 +11,6 @@
 #include <string.h>
 
 #define EXTRA 64u
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void fill(struct sp_boot *boot)
 {

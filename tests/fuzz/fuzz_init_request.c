@@ -2,16 +2,12 @@
  * Records of sandpoold as init sees them. Property: what the checks let through can be used without
  * reading past the record, and splitting its strings loses and invents nothing.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/init/request.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static size_t total_length(const struct init_strings *strings, uint32_t argc, uint32_t envc)
 {

@@ -3,21 +3,16 @@
  * are cut into chunks; a reply that is let through is within its bounds; an error reply becomes a
  * printable message.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "redis/reply.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEPTH_MAX 16
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* What was seen so far: how many replies, a digest of them, the end. */
 struct seen {
@@ -26,29 +21,21 @@ struct seen {
 	int status;
 };
 
-static void mix(struct seen *seen, const void *data, size_t len)
-{
-	const unsigned char *bytes = data;
-
-	for (size_t i = 0; i < len; i++)
-		seen->digest = (seen->digest ^ bytes[i]) * 0x100000001b3U;
-}
-
 static size_t look(struct seen *seen, const redisReply *reply, unsigned int depth)
 {
 	size_t elements = 0;
 
 	require(depth < DEPTH_MAX);
-	mix(seen, &reply->type, sizeof(reply->type));
+	mix(&seen->digest, &reply->type, sizeof(reply->type));
 	switch (reply->type) {
 	case REDIS_REPLY_STRING:
 	case REDIS_REPLY_STATUS:
 	case REDIS_REPLY_ERROR:
 		require(reply->str[reply->len] == '\0');
-		mix(seen, reply->str, reply->len);
+		mix(&seen->digest, reply->str, reply->len);
 		break;
 	case REDIS_REPLY_INTEGER:
-		mix(seen, &reply->integer, sizeof(reply->integer));
+		mix(&seen->digest, &reply->integer, sizeof(reply->integer));
 		break;
 	case REDIS_REPLY_ARRAY:
 		elements = reply->elements;

@@ -2,6 +2,8 @@
  * The URL of a server. What is accepted can be written again and means the same; what is refused
  * leaves the result alone, gives a printable message, and of a URL with an '@' quotes nothing.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "redis/url.h"
 
 #include <errno.h>
@@ -10,12 +12,6 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* User and path with every byte as %XX. Returns how much of it there is. */
 static size_t encode(char *at, const char *text)

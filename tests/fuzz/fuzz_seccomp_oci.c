@@ -3,17 +3,12 @@
  * two programs that the kernel's own rules accept (loads inside the data, jumps forward and inside,
  * the last instruction a return).
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/sandbox/seccomp_compile.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdlib.h>
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void check_jump(const struct sock_filter *op, size_t at, size_t count)
 {

@@ -3,18 +3,14 @@
  * Durations and sizes. What is accepted formats to a text that parses to the same value; what is
  * refused leaves the value alone and gives a printable message.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/config/config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void check_message(const struct sp_err *err)
 {

@@ -3,11 +3,12 @@
  * The WebSocket reader. Properties: however the bytes are cut, the messages and the error are the
  * same; nothing beyond the limit is given or held; after a CLOSE there is nothing; text is UTF-8.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "supervisor/api/websocket.h"
 
 #include "supervisor/api/json_out.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct outcome {
@@ -15,20 +16,6 @@ struct outcome {
 	size_t messages;
 	int status;
 };
-
-static void require(int condition)
-{
-	if (!condition)
-		abort();
-}
-
-static void mix(struct outcome *outcome, const void *data, size_t len)
-{
-	const uint8_t *at = data;
-
-	for (size_t i = 0; i < len; i++)
-		outcome->hash = (outcome->hash ^ at[i]) * UINT64_C(0x100000001b3);
-}
 
 static void take(struct outcome *outcome, const struct sp_ws_message *message)
 {
@@ -40,17 +27,17 @@ static void take(struct outcome *outcome, const struct sp_ws_message *message)
 		message->len <= SP_WS_CONTROL_MAX);
 	if (opcode == SP_WS_TEXT || opcode == SP_WS_CLOSE)
 		require(sp_utf8_valid(message->data, message->len, &escaped));
-	mix(outcome, &opcode, 1);
-	mix(outcome, &message->len, sizeof(message->len));
-	mix(outcome, message->data, message->len);
+	mix(&outcome->hash, &opcode, 1);
+	mix(&outcome->hash, &message->len, sizeof(message->len));
+	mix(&outcome->hash, message->data, message->len);
 	if (opcode == SP_WS_CLOSE)
-		mix(outcome, &message->close_code, sizeof(message->close_code));
+		mix(&outcome->hash, &message->close_code, sizeof(message->close_code));
 	outcome->messages++;
 }
 
 static struct outcome read_all(const uint8_t *data, size_t size, size_t step)
 {
-	struct outcome outcome = {.hash = 14695981039346656037u};
+	struct outcome outcome = {.hash = FUZZ_HASH_START};
 	struct sp_ws_reader reader;
 	size_t at = 0;
 

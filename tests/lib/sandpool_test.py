@@ -953,6 +953,46 @@ class SandpoolCase(Case):
         self.assertEqual((outcome.reason, outcome.exit_code), ("exited", code), outcome)
 
 
+class HostDirectory:
+    """Before a SandpoolCase among the bases: `top` is a directory of the host for its tests, part
+    of which the default pool may bind."""
+
+    top_parent = "/srv"
+
+    @classmethod
+    def fill_top(cls):
+        """Called in an empty top; what the pool's allowed_binds are."""
+        raise NotImplementedError
+
+    @classmethod
+    def clean(cls):
+        """Before top is removed: the end of what is no file."""
+
+    @classmethod
+    def setUpClass(cls):
+        reason = needs_root()
+        if reason:
+            raise unittest.SkipTest(reason)
+        cls.top = tempfile.mkdtemp(prefix="sandpool-top-", dir=cls.top_parent)
+        try:
+            os.chmod(cls.top, 0o755)
+            binds = {"pools": {"default": {"allowed_binds": cls.fill_top()}}}
+            cls.config = merge(cls.config, binds)
+            super().setUpClass()
+        except BaseException:
+            cls.clean()
+            shutil.rmtree(cls.top)
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        try:
+            super().tearDownClass()
+        finally:
+            cls.clean()
+            shutil.rmtree(cls.top)
+
+
 # ---- running --------------------------------------------------------------------------------
 
 

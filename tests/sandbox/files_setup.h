@@ -5,25 +5,10 @@
 #define SP_TESTS_FILES_SETUP_H
 
 #include "tests/sandbox/file_channel.h"
+#include "tests/sandbox/init_setup.h"
 
-#include <criterion/criterion.h>
-
-static struct harness harness;
 static struct harness_result result;
 static struct file_reply reply;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
 
 static inline void shell(const char *script)
 {

@@ -1,12 +1,11 @@
 /*
  * EXEC: what a program starts with, how a start fails, what is reported of its end.
  */
-#include "tests/sandbox/init_harness.h"
+#include "tests/sandbox/init_setup.h"
 
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,21 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct harness harness;
 static struct harness_result result;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
 
 TestSuite(init_exec, .init = set_up, .fini = tear_down);
 TestSuite(init_tty, .init = set_up, .fini = tear_down);

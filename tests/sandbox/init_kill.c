@@ -2,12 +2,11 @@
  * Killing, and workloads that attack the way programs are started: nothing that runs inside may
  * make PID 1 wait.
  */
-#include "tests/sandbox/init_harness.h"
+#include "tests/sandbox/init_setup.h"
 
 #include "pool/base/clock.h"
 #include "pool/base/fd.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,21 +22,7 @@
 #define STORM_AT_ONCE 16u
 #define PATIENCE_MS   20 /* after this a program that a storm has stopped is killed */
 
-static struct harness harness;
 static struct harness_result result;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
 
 TestSuite(init_kill, .init = set_up, .fini = tear_down);
 TestSuite(init_storm, .init = set_up, .fini = tear_down, .timeout = 280);

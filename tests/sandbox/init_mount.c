@@ -344,6 +344,34 @@ Test(init_mount, an_overlay_is_as_large_as_was_asked)
 	cr_assert_str_eq(result.output, "1\n0\n", "%s", result.output);
 }
 
+static uint64_t used_bytes(void)
+{
+	union harness_answer answer;
+
+	harness_plain(&harness, SP_INIT_USAGE, 0);
+	harness_expect(&harness, SP_INIT_USED, &answer);
+	return answer.used.bytes;
+}
+
+Test(init_mount, what_is_written_to_overlays_is_measured)
+{
+	const uint64_t slack = 256 * SP_KIB; /* directories, and whole pages */
+
+	cr_assert_eq(used_bytes(), 0);
+	expect_overlay("/workspace", 1, 4 * OVERLAY_BYTES, 0, NULL);
+	expect_overlay("/srv/other", 2, 4 * OVERLAY_BYTES, 0, NULL);
+	expect_overlay("/proc", 3, 4 * OVERLAY_BYTES, -EPERM, "target");
+	cr_assert_leq(used_bytes(), slack);
+	harness_shell(&harness,
+		      "head -c 3000000 /dev/zero >/tmp/x; head -c 1048576 /dev/zero >/workspace/x;"
+		      "head -c 2097152 /dev/zero >/srv/other/x",
+		      &result);
+	cr_assert_geq(used_bytes(), 3 * SP_MIB);
+	cr_assert_leq(used_bytes(), 3 * SP_MIB + slack, "and nothing else");
+	harness_shell(&harness, "rm /srv/other/x", &result);
+	cr_assert_leq(used_bytes(), SP_MIB + slack);
+}
+
 Test(init_mount, overlays_have_their_numbers)
 {
 	union harness_answer answer;

@@ -1,33 +1,17 @@
 /*
  * Records that must not be acted on, and what they are answered with.
  */
-#include "tests/sandbox/init_harness.h"
+#include "tests/sandbox/init_setup.h"
 
 #include "pool/base/fd.h"
 #include "supervisor/init/request.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-static struct harness harness;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher > 0)
-		harness_stop(&harness);
-}
 
 TestSuite(init_bad_request, .init = set_up, .fini = tear_down);
 

@@ -1,11 +1,10 @@
 /*
  * SESSION_OPEN and _CLOSE: what a session is, what is kept apart, how it ends.
  */
-#include "tests/sandbox/init_harness.h"
+#include "tests/sandbox/init_setup.h"
 
 #include "pool/base/clock.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,21 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct harness harness;
 static struct harness_result result;
-
-static void set_up(void)
-{
-	if (init_harness_missing())
-		cr_skip("%s", init_harness_missing());
-	harness_ready(&harness, NULL);
-}
-
-static void tear_down(void)
-{
-	if (harness.launcher != 0)
-		harness_stop(&harness);
-}
 
 TestSuite(init_sessions, .init = set_up, .fini = tear_down);
 

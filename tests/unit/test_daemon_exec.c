@@ -469,6 +469,39 @@ Test(daemon_exec, signals_reach_the_program)
 	live_stop(&live);
 }
 
+/* How often a program that does not care hears of its stop. */
+static size_t heard(int64_t again_ms)
+{
+	static const size_t line = sizeof("heard\n") - 1;
+	struct live live;
+	COMMAND(command, "/bin/sh", "-c",
+		"trap 'echo heard' TERM; echo begun; while :; do sleep 0.01; done");
+	struct outcome outcome;
+	struct held held;
+	size_t count;
+
+	LIVE_START(&live, "", POOL);
+	held = live_acquire(&live, "default");
+	live_begin(&live, &held, &command, &outcome);
+	LIVE_WAIT(&live, outcome.len[1] == line);
+	sp_exec_stop(outcome.exec, SIGTERM, 2 * SP_MS_PER_S, again_ms);
+	LIVE_WAIT(&live, outcome.ended);
+	cr_assert(outcome.result.reason == SP_EXEC_KILLED);
+	count = outcome.len[1] / line - 1;
+	live_release(&live, &held);
+	live_stop(&live);
+	return count;
+}
+
+Test(daemon_exec, a_stop_is_said_once_or_again_until_the_kill)
+{
+	size_t once = heard(0);
+	size_t often = heard(SP_MS_PER_S / 4);
+
+	cr_assert(once <= 1, "%zu", once);
+	cr_assert(often >= 2 && often <= 8, "%zu", often);
+}
+
 Test(daemon_exec, program_that_kills_everything_it_can)
 {
 	struct live live;

@@ -8,21 +8,27 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 # Defined before aliases of the code's can mean something else by its words. What would keep the next
 # run from beginning, or from ending, is left here: functions in the place of builtins that are used
-# around the code, what is run before every command, and a text that cannot be unset.
+# around the code, what is run before every command, and a text that cannot be unset. From where its
+# traps are written a signal cuts nothing off; one that comes before that begins it again, by an exit,
+# which does not undo a redirection of several commands.
 __sp_keep() {
+	case ${__sp_status+set} in set) return ;; esac
+	__sp_options=${__sp_options-$-}
+	unset -f builtin
+	builtin unset -f : . eval exec exit export readonly return set shift source trap unset
+	builtin trap - DEBUG RETURN
+	builtin set +evxt
+	builtin printf '\0__sp_traps() {\n:\n' >&2
+	builtin trap -p >&2
+	builtin trap '' HUP INT TERM
+	builtin printf '}\n' >&2
 	{
-		case ${__sp_status+set} in set) return ;; esac
-		__sp_status=$1 __sp_options=$-
-		unset -f builtin
-		builtin unset -f : . eval exec exit export readonly return set shift source trap unset
-		builtin trap - DEBUG RETURN
-		builtin set +evxt
+		__sp_status=$1
 		builtin shift
 		builtin unset -v __sp_text || return
 		builtin unset -f __sp_keep || return
 	} 2>/dev/null
 	{
-		builtin printf '\0'
 		builtin printf 'unset -v HOME LANG PATH\n'
 		builtin shopt -p
 		builtin printf 'command cd -- %q\n' "$PWD"
@@ -31,7 +37,7 @@ __sp_keep() {
 		builtin declare -f
 		builtin declare -F
 		builtin alias -p
-		builtin trap -p
+		builtin printf '__sp_traps; \\unset -f __sp_traps\n'
 		case $# in
 		0) ;;
 		*)
@@ -45,6 +51,7 @@ __sp_keep() {
 		case $__sp_options in *x*) builtin printf 'set -x\n' ;; esac
 		case $__sp_options in *e*) builtin printf 'set -e\n' ;; esac
 		builtin printf '\0'
+		builtin trap - HUP INT TERM
 	} >&2 2>/dev/null
 	__sp_keep() { :; }
 }

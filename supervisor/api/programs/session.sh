@@ -6,6 +6,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 __sp_keep() {
 	case ${__sp_status+set} in set) return ;; esac
+	trap '' HUP INT TERM
 	__sp_status=$1
 	set +evx
 	unset __sp_text
@@ -17,6 +18,7 @@ __sp_keep() {
 		printf 'umask %s\n' "$(umask)"
 		printf 'command cd -- "$PWD"\n'
 		printf '\0'
+		trap - HUP INT TERM
 	} >&2 2>/dev/null
 }
 . /dev/stdin >/dev/null 2>&1
