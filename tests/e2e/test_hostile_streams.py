@@ -419,6 +419,7 @@ class Leavers(HostileCase):
             "workspace": {"path": "/workspace", "mode": "rw"}}).json["session_id"]
         self.terminal = self.sandbox.execd("POST", "/pty", {}).json["session_id"]
         with self.attach() as client:
+            client.receive_json()
             client.read_until(b"$ ")
         self.serve(self.sandbox)
         self.daemon.wait_settled()
