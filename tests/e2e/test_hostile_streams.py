@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
 import sandpool_test as t  # noqa: E402
-from execd_case import ExecdCase, KEY, WebSocket, free_port, receive_head  # noqa: E402
+from execd_case import ExecdCase, KEY, WS_BINARY, WebSocket, free_port, receive_head  # noqa: E402
 from sandpool_test import main, wait_until  # noqa: E402
 from test_api_tls import make_certificate  # noqa: E402
 
@@ -25,30 +25,64 @@ MIB = 1 << 20
 STREAM_KIB = 1024
 PORT = 8080
 
-# A client that reads as fast as it can, from as many streams as it is given, and forgets it all.
+# A client that reads from as many streams as it is given and forgets it all: as fast as it can, or a
+# piece of each and then a pause. It asks for them, or is given them. "reading" when all of them flow.
 READER = r"""
-import os, select, socket, sys
-path, requests = sys.argv[1], [bytes.fromhex(word) for word in sys.argv[2:]]
-poll, socks, total = select.poll(), {}, 0
-for request in requests:
-    if path.isdigit():
-        sock = socket.create_connection(("127.0.0.1", int(path)))
+import os, select, socket, sys, time
+path, pause = sys.argv[1], float(sys.argv[2])
+poll, socks, totals = select.poll(), {}, {}
+for word in sys.argv[3:]:
+    if path == "given":
+        sock = socket.socket(fileno=int(word))
+    elif path.isdigit():
+        sock = socket.socket()
+        if pause:  # what the kernel holds would be filled at full speed
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        sock.connect(("127.0.0.1", int(path)))
     else:
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(path)
-    sock.sendall(request)
+    if path != "given":
+        sock.sendall(bytes.fromhex(word))
     socks[sock.fileno()] = sock
+    totals[sock.fileno()] = 0
     poll.register(sock, select.POLLIN)
-print("reading", flush=True)
-buffer = bytearray(1 << 18)
+buffer, flowing = bytearray(1 << (14 if pause else 18)), False
 while True:
     for number, _ in poll.poll():
         got = socks[number].recv_into(buffer)
         if got == 0:
-            print("ended", total, flush=True)
+            print("ended", totals[number], bytes(buffer[:500]), flush=True)
             poll.unregister(number)
-        total += got
+        totals[number] += got
+    if not flowing and min(totals.values()) > 65536:
+        print("reading", flush=True)
+        flowing = True
+    if pause:
+        time.sleep(pause)
 """
+
+# Answers on PORT without an end, to a request or to an Upgrade.
+SERVER = r"""
+import socket, threading
+def serve(sock):
+    data = sock.recv(65536)
+    if b"Upgrade" in data:
+        import base64, hashlib, re
+        key = re.search(rb"(?i)sec-websocket-key: (.*)\r\n", data).group(1)
+        accept = base64.b64encode(hashlib.sha1(
+            key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+                     b"Upgrade: websocket\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n")
+    else:
+        sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    try:
+        while True: sock.sendall(b"y\n" * 32768)
+    except OSError: pass
+listener = socket.create_server(("127.0.0.1", %d))
+print("ready", flush=True)
+while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+""" % PORT
 
 SPIN = "import sys\nprint('reading', flush=True)\nwhile True: pass\n"
 
@@ -64,6 +98,13 @@ def head(method, target, headers, body=b""):
 
 
 UPGRADE = {"Connection": "Upgrade", "Upgrade": "sandpool-exec"}
+
+
+def upgrade(target, headers):
+    """To a WebSocket."""
+    return head("GET", target, {
+        "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", **headers})
 
 
 class HostileCase(ExecdCase):
@@ -83,19 +124,30 @@ class HostileCase(ExecdCase):
         self.addCleanup(sandbox.release)
         return sandbox
 
+    def serve(self, box):
+        """SERVER in it, to the end of the test."""
+        stream = box.own().stream(timeout=300)
+        self.addCleanup(stream.close)
+        stream.begin(argv=[t.PYTHON, "-c", SERVER])
+        stream.read_stdout(b"ready\n")
 
-class Floods(HostileCase):
-    """`yes` with a client that takes all of it, against programs and clients that burn as much
-    processor time in silence: what is left of the difference is the daemon's doing."""
+
+class FloodCase(HostileCase):
+    """How long a neighbour's exec takes beside a flood, of what is to be held against it: `ways` are
+    {(name of a method that makes it, how many): medians}."""
 
     ROUNDS = 4  # and as many again, twice, while others on this machine blur the medians
-    SECONDS = 1.9  # four ways, twice each round: yes for 30 s
+    SECONDS = 1.9
+
+    def setUp(self):
+        self.noisy, self.neighbour = self.own_box(), self.own_box()
+        self.event_box = self.box()
 
     @contextlib.contextmanager
-    def outside(self, *argv):
-        process = subprocess.Popen([t.PYTHON, "-c", *argv], stdout=subprocess.PIPE)
+    def outside(self, *argv, given=()):
+        process = subprocess.Popen([t.PYTHON, "-c", *argv], stdout=subprocess.PIPE, pass_fds=given)
         try:
-            self.assertEqual(process.stdout.readline(), b"reading\n")
+            self.assertEqual(process.stdout.readline(), b"reading\n", "the flood begins")
             yield
             if process.poll() is not None or select_readable(process.stdout):
                 self.fail(f"the flood ended: {process.stdout.readline()}")
@@ -115,20 +167,59 @@ class Floods(HostileCase):
             yield
 
     @contextlib.contextmanager
-    def framed(self, count):
-        request = self.exec_request(self.noisy, ["yes"]).hex()
-        with self.outside(READER, self.daemon.socket_path, *[request] * count):
+    def quiet(self, _count):
+        yield
+
+    def read(self, path, requests, pause=0):
+        return self.outside(READER, str(path), str(pause), *[request.hex() for request in requests])
+
+    @contextlib.contextmanager
+    def framed(self, count, pause=0):
+        request = self.exec_request(self.noisy, ["yes"])
+        with self.read(self.daemon.socket_path, [request] * count, pause):
             yield
 
     @contextlib.contextmanager
-    def events(self, count):
+    def events(self, count, pause=0):
         box = self.event_box
         body = json.dumps({"command": "exec yes"}).encode()
-        request = head("POST", box.root + "/command", box.headers, body).hex()
-        with self.outside(READER, str(self.tcp), *[request] * count):
+        with self.read(self.tcp, [head("POST", box.root + "/command", box.headers, body)] * count,
+                       pause):
             yield
         # These outlive their client.
         box.own().shell("pkill -9 -x yes; true")
+
+    @contextlib.contextmanager
+    def terminals(self, count, pause=0):
+        box = self.event_box
+        with contextlib.ExitStack() as stack:
+            clients = []
+            for _ in range(count):
+                key = box.execd("POST", "/pty", {}).json["session_id"]
+                stack.callback(box.execd, "DELETE", f"/pty/{key}")
+                sock = stack.enter_context(socket.socket())
+                if pause:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+                sock.settimeout(30 * t.SLOW_FACTOR)
+                sock.connect(("127.0.0.1", self.tcp))
+                clients.append(WebSocket(sock, f"{box.root}/pty/{key}/ws", box.headers))
+                clients[-1].receive_json()
+                clients[-1].read_until(b"$ ")
+            numbers = [client.sock.fileno() for client in clients]
+            for client in clients:
+                client.stdin("exec yes\n")
+                client.sock.setblocking(True)
+            with self.outside(READER, "given", str(pause), *map(str, numbers), given=numbers):
+                yield
+
+    def proxied(self, count, pause=0):
+        box = self.event_box
+        return self.read(self.tcp, [head("GET", box.proxy(PORT) + "/", box.headers)] * count, pause)
+
+    def downloads(self, count, pause=0):
+        box = self.event_box
+        return self.read(self.tcp, [head("GET", box.root + "/files/download?path=/workspace/long",
+                                         box.headers)] * count, pause)
 
     def median_ms(self, stream):
         times = []
@@ -139,38 +230,70 @@ class Floods(HostileCase):
             times.append((time.perf_counter() - start) * 1000)
         return statistics.median(times)
 
-    def measure(self, ways, stream):
+    def measure(self, ways, stream, pause):
         peak = 0
         for _ in range(self.ROUNDS):
             for (name, count), medians in ways.items():
-                with getattr(self, name)(count):
+                more = (pause,) if pause and name not in ("quiet", "silent") else ()
+                with getattr(self, name)(count, *more):
                     medians.append(self.median_ms(stream))
                     peak = max(peak, t.rss_kib(self.daemon.pid))
         return peak
 
     @staticmethod
-    def too_slow(ways):
+    def too_slow(ways, basis):
         return {way: medians for way, medians in ways.items()
-                if statistics.median(medians) >= 2 * statistics.median(ways["silent", way[1]])}
+                if statistics.median(medians) >= 2 * statistics.median(ways[basis, way[1]])}
 
-    @t.limit(400)
-    def test_neighbours_of_a_flood_are_served_within_twice_the_time(self):
-        self.noisy, neighbour = self.own_box(), self.own_box()
-        self.event_box = self.box()
-        ways = {(name, count): [] for count in (1, 8) for name in ("silent", "framed", "events")}
+    def compare(self, basis, names, counts=(1, 8), pause=0):
+        """None may cost a neighbour more than twice what `basis` does."""
+        ways = {(name, count): [] for count in counts for name in (basis, *names)}
         before = t.rss_kib(self.daemon.pid)
         peak = 0
-        with neighbour.stream(timeout=300) as stream:
+        with self.neighbour.stream(timeout=300) as stream:
             for _ in range(3):
-                peak = max(peak, self.measure(ways, stream) - before)
+                peak = max(peak, self.measure(ways, stream, pause) - before)
                 # A sanitizer slows the daemon and nothing else.
-                if t.SLOW_FACTOR != 1 or not self.too_slow(ways):
+                if t.SLOW_FACTOR != 1 or not self.too_slow(ways, basis):
                     break
         print({f"{name} {count}": [round(one, 2) for one in medians]
                for (name, count), medians in ways.items()}, "ms; RSS +", peak, "KiB")
         if t.SLOW_FACTOR == 1:
-            self.assertEqual(self.too_slow(ways), {})
-            self.assertLess(peak, 8 * STREAM_KIB + 4096)
+            self.assertEqual(self.too_slow(ways, basis), {})
+            self.assertLess(peak, max(counts) * STREAM_KIB + 4096)
+
+
+class Floods(FloodCase):
+    """`yes` with a client that takes all of it, against programs and clients that burn as much
+    processor time in silence: what is left of the difference is the daemon's doing."""
+
+    @t.limit(400)
+    def test_neighbours_of_a_flood_are_served_within_twice_the_time(self):
+        self.compare("silent", ("framed", "events"))  # four ways, twice a round: yes for 30 s
+
+
+class OtherFloods(FloodCase):
+    """The same through terminals, from a server inside and of a file; and what flows as slowly as its
+    client reads, against nothing at all where nothing burns."""
+
+    ROUNDS = 3
+    SECONDS = 1
+
+    def setUp(self):
+        super().setUp()
+        self.serve(self.event_box)
+        # All of it a hole: nothing is stored.
+        self.event_box.own().shell("truncate -s 1T /workspace/long")
+
+    @t.limit(400)
+    def test_neighbours_of_what_is_read_fast(self):
+        self.compare("silent", ("terminals", "proxied", "downloads"))
+
+    @t.limit(400)
+    def test_neighbours_of_what_is_read_slowly(self):
+        self.compare("quiet", ("framed", "events", "proxied", "downloads"), (8,), 0.1)
+        # The kernel burns for a terminal's writer what little of it is read.
+        self.compare("silent", ("terminals",), (8,), 0.1)
 
 
 def select_readable(file):
@@ -248,27 +371,6 @@ class Readers(HostileCase):
         socks["tunnel"] = tunnel.sock
         return socks
 
-    SERVER = r"""
-import socket, threading
-def serve(sock):
-    data = sock.recv(65536)
-    if b"Upgrade" in data:
-        import base64, hashlib, re
-        key = re.search(rb"(?i)sec-websocket-key: (.*)\r\n", data).group(1)
-        accept = base64.b64encode(hashlib.sha1(
-            key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
-        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
-                     b"Upgrade: websocket\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n")
-    else:
-        sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-    try:
-        while True: sock.sendall(bytes(65536))
-    except OSError: pass
-listener = socket.create_server(("127.0.0.1", %d))
-print("ready", flush=True)
-while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-""" % PORT
-
     def cpu_ticks(self):
         total = 0
         for pid in t.cgroup_processes(self.daemon.instance):
@@ -279,10 +381,7 @@ while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=
 
     def test_they_stop_their_programs_and_hold_little(self):
         box, own = self.box(), self.own_box()
-        server = box.own().stream(timeout=120)
-        self.addCleanup(server.close)
-        server.begin(argv=[t.PYTHON, "-c", self.SERVER])
-        server.read_stdout(b"ready\n")
+        self.serve(box)
         self.daemon.wait_settled()
         quiet_fds, quiet_kib = t.fd_count(self.daemon.pid), t.rss_kib(self.daemon.pid)
         socks = self.streams(box, own)
@@ -315,6 +414,8 @@ while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=
 class Leavers(HostileCase):
     """Clients that leave at every byte of an exchange, theirs and ours."""
 
+    LENGTH_MAX = 1000
+
     def setUp(self):
         self.sandbox = self.box()
         self.inside = self.own_box()
@@ -324,9 +425,18 @@ class Leavers(HostileCase):
         self.session = self.sandbox.execd("POST", "/session", {}).json["session_id"]
         self.isolated = self.sandbox.execd("POST", "/v1/isolated/session", {
             "workspace": {"path": "/workspace", "mode": "rw"}}).json["session_id"]
+        self.terminal = self.sandbox.execd("POST", "/pty", {}).json["session_id"]
+        with self.attach() as client:
+            client.receive_json()
+            client.read_until(b"$ ")
+        self.serve(self.sandbox)
         self.daemon.wait_settled()
         time.sleep(0.2)
         self.quiet = self.state()
+
+    def attach(self):
+        return WebSocket(self.connect(), f"{self.sandbox.root}/pty/{self.terminal}/ws",
+                         self.sandbox.headers)
 
     def state(self):
         """What may not grow."""
@@ -372,6 +482,8 @@ class Leavers(HostileCase):
                         {"X-Sandpool-Token": own.token}, b"content"),
             "download": head("GET", box.root + "/files/download?path=/etc/passwd", execd),
             "watch": head("GET", box.root + "/metrics/watch", execd),
+            "proxied": head("GET", box.proxy(PORT) + "/", execd),
+            "terminal": upgrade(f"{box.root}/pty/{self.terminal}/ws?takeover=1", execd),
             "run": head("POST", "/v1/pools/default/run",
                         {"X-API-Key": KEY},
                         b'{"argv":["true"],"policy":"wait","wait":"20s"}'),
@@ -403,24 +515,41 @@ class Leavers(HostileCase):
         end = time.monotonic() + 0.5 * t.SLOW_FACTOR  # some say something every second, for ever
         with sock, contextlib.suppress(TimeoutError):
             sock.sendall(request)
-            while (left := end - time.monotonic()) > 0:
+            while length < self.LENGTH_MAX and (left := end - time.monotonic()) > 0:
                 sock.settimeout(left)
                 piece = sock.recv(65536)
                 if not piece:
                     break
                 length += len(piece)
-        return length
+        return min(length, self.LENGTH_MAX) - 16  # times have more digits or fewer
 
     def test_while_they_are_answered(self):
         for what, request in self.exchanges().items():
             with self.subTest(what):
-                length = self.length_of(request) - 16  # times have more digits or fewer
+                length = self.length_of(request)
                 self.assertGreater(length, 60)
                 for end in range(0, length, max(1, length // 60)):
                     self.leave(request, end, ("close", "reset", "half")[end % 3])
                 self.assert_quiet(what)
+        self.assert_serves_on()
+
+    @t.limit(400)
+    def test_at_every_byte_of_their_answers(self):
+        for what, request in self.exchanges().items():
+            if what in ("run", "watch"):  # a sandbox each; a second of waiting each
+                continue
+            with self.subTest(what):
+                length = self.length_of(request)
+                for end in range(0, length, 1 if t.SLOW_FACTOR == 1 else 8):
+                    self.leave(request, end, "reset")
+                self.assert_quiet(what)
+        self.assert_serves_on()
+
+    def assert_serves_on(self):
         self.assertEqual(self.inside.run("echo", "still").text, "still")
-        self.sandbox.execd("DELETE", f"/session/{self.session}")
+        response = self.sandbox.execd("POST", f"/session/{self.session}/run", {"command": "echo on"})
+        self.assertIn(b'"text":"on"', response.body)
+        self.assertEqual(self.sandbox.execd("DELETE", f"/session/{self.session}").status, 200)
 
     def test_creates(self):
         body = json.dumps({"image": {"uri": "x"}, "entrypoint": ["sleep", "1000"],

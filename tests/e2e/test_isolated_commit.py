@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -120,6 +121,39 @@ class Commit(Base):
         self.must(session, "ls", "busy\nfile\n")
         size = self.outside("stat -c %s /workspace/busy")
         self.must(session, "sleep 0.1; stat -c %s busy", size)
+
+    def test_all_is_refused_until_it_is_over(self):
+        session = self.create(mode="overlay")
+        path = f"/v1/isolated/session/{session}"
+        self.must(session, "echo x > file; kept=1")
+        init = self.sandbox.init_pid()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            os.kill(init, signal.SIGSTOP)  # who is to do it does not begin
+            try:
+                # One of two is refused at once, so the other one is under way.
+                commits = [pool.submit(self.sandbox.execd, "POST", path + "/commit", timeout=60)
+                           for _ in range(2)]
+                answers = [next(concurrent.futures.as_completed(commits)).result()]
+                for method, rest, body in (
+                        ("POST", "/run", {"code": "echo run >> file"}), ("POST", "/commit", None),
+                        ("GET", "/diff", None), ("GET", "/files/info?path=/workspace/file", None),
+                        ("DELETE", "", None)):
+                    answers.append(self.sandbox.execd(method, path + rest, body))
+                for answer in answers:
+                    self.assertEqual(answer.status, 409, answer)
+                    self.assertIn(answer.code, ("CONFLICT", "RUNTIME_ERROR"))  # that of files
+                    self.assertIn("being committed", answer.json["message"])
+                self.assertEqual(self.sandbox.execd("GET", path).json["status"], "active")
+                self.assertEqual([commit.done() for commit in commits].count(False), 1)
+            finally:
+                os.kill(init, signal.SIGCONT)
+            statuses = [commit.result().status for commit in commits]
+        self.assertEqual(sorted(statuses), [200, 409])
+        # None of what was refused has been done, and all of it is possible again.
+        self.must(session, "cat file; echo $kept; echo more > file", "x\n1\n")
+        self.assertEqual(self.commit(session)["files"], 1)
+        self.assertEqual(self.outside("cat /workspace/file"), "more\n")
+        self.delete(session)
 
     def test_it_is_finished_without_its_client(self):
         session = self.create(mode="overlay")

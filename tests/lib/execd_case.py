@@ -86,6 +86,18 @@ class Box:
         """The same sandbox by our own API, which an operator may use as well."""
         return Sandbox(self.case.daemon, {"id": self.own_id, "token": self.token})
 
+    def init_pid(self):
+        """Its PID 1, on the host."""
+        self.own().run("touch", "/tmp/this-one")
+        found = [pid for pid in self.case.daemon.inits()
+                 if os.path.exists(f"/proc/{pid}/root/tmp/this-one")]
+        # Those of isolated sessions are below it.
+        first = [pid for pid in found if not any(
+            pid in (child for child, _name, _state in t.descendants_of(other))
+            for other in found if other != pid)]
+        assert len(first) == 1, found
+        return first[0]
+
 
 class ExecdCase(SandpoolCase):
     pools = {"default": {"max_idle": 2, "max_lease": "10m", "images": ["*"],

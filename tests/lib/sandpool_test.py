@@ -196,6 +196,12 @@ def fd_kinds(pid):
     return kinds
 
 
+def spare_cgroups(pid):
+    """The cgroups for single execs that it has in hand, or in use."""
+    return sum(count for kind, count in fd_kinds(pid).items()
+               if re.fullmatch(r"/sys/fs/cgroup/.*/x\d+", kind))
+
+
 def rss_kib(pid):
     match = re.search(r"^VmRSS:\s+(\d+)", read_text(f"/proc/{pid}/status"), re.M)
     return int(match.group(1)) if match else 0
