@@ -74,7 +74,9 @@ class Clock:
             file.write(struct.pack("q", int(offset_s * 1e9)))
 
     def environment(self):
-        return {"LD_PRELOAD": str(WALLCLOCK), "SP_WALLCLOCK": self.path}
+        # The runtime of a sanitizer wants to be the first library and is the second.
+        options = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        return {"LD_PRELOAD": str(WALLCLOCK), "SP_WALLCLOCK": self.path, "ASAN_OPTIONS": options}
 
 
 # ---- Redis ----------------------------------------------------------------------------------

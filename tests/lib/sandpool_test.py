@@ -133,7 +133,8 @@ def cgroups_of(instance):
         if os.path.basename(top) == instance:
             found.append(top)
             directories.clear()
-        elif top.count("/") > 8:
+        # Those of the other daemons are many, and this is asked for in loops.
+        elif os.path.basename(os.path.dirname(top)) == "sandpool" or top.count("/") > 8:
             directories.clear()
     return found
 
@@ -801,19 +802,36 @@ class Daemon:
         return result
 
 
+@functools.cache
+def process_number():
+    """A small number that no other process of tests has: (number, the socket that keeps it)."""
+    number = 0
+    while True:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.bind(f"\0sandpool-tests-{number}")
+            return number, sock
+        except OSError:
+            sock.close()
+            number += 1
+
+
 class RootlessDaemon(Daemon):
     """sandpoold and launcher as an ordinary user. The account and its subordinate ids exist only in
     the mount namespace that they are started in: nothing of the host's /etc is touched."""
 
     SUBIDS = 65536
+    INSTANCES = 256  # of a file
     subids = 0  # how many
 
     def __init__(self, config=None, uid=None, **options):
         if self.subids and not os.access("/usr/bin/newuidmap", os.X_OK):
             raise unittest.SkipTest("no newuidmap here (package uidmap)")
-        self.uid = uid or 61000 + _serial
-        # Not shared with another instance, which would be held for a leftover of this one.
-        self.first = 3_000_000_000 + _serial * self.SUBIDS
+        # Not shared with another instance, of whatever file: it would be held for a leftover of this
+        # one, and killed as such.
+        serial = process_number()[0] * self.INSTANCES + _serial % self.INSTANCES
+        self.uid = uid or 100_000 + serial
+        self.first = 3_000_000_000 + serial * self.SUBIDS
         super().__init__(merge({"user": "", "degraded": True}, config or {}), **options)
         shutil.copytree(BIN, f"{self.directory}/bin")  # BIN may lie where only root may look
         for name in ("run", "state"):

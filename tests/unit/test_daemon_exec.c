@@ -639,7 +639,7 @@ Test(daemon_exec, direct_backend_runs_as_its_user)
 	live_stop(&live);
 }
 
-Test(daemon_exec, thousand_runs_leave_no_descriptor, .timeout = 120)
+Test(daemon_exec, thousand_runs_leave_no_descriptor, .timeout = 240)
 {
 	struct live live;
 	COMMAND(command, "/bin/echo", "x");
@@ -659,7 +659,7 @@ Test(daemon_exec, thousand_runs_leave_no_descriptor, .timeout = 120)
 	live_stop(&live);
 }
 
-Test(daemon_exec, thousand_execs_in_one_sandbox_leave_no_descriptor, .timeout = 120)
+Test(daemon_exec, thousand_execs_in_one_sandbox_leave_no_descriptor, .timeout = 240)
 {
 	struct live live;
 	COMMAND(command, "/bin/true");
