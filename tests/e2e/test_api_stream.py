@@ -417,7 +417,7 @@ class Leaving(SandpoolCase):
     def test_leaving_at_any_moment_b170(self):
         box = self.daemon.acquire(policy="wait", wait="20s")
         self.daemon.wait_settled()
-        fds = t.fd_count(self.daemon.pid)
+        fds = t.held_count(self.daemon.pid)
         for number in range(200):
             with box.stream() as stream:
                 stream.start(argv=["/bin/sh", "-c", "echo x; cat"], stdin=True)
@@ -428,7 +428,7 @@ class Leaving(SandpoolCase):
                     stream.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                            struct.pack("ii", 1, 0))
         wait_until(lambda: box.inspect()["running_execs"] == 0, 10, "no exec runs")
-        wait_until(lambda: t.fd_count(self.daemon.pid) <= fds, 5, "no descriptor stays")
+        wait_until(lambda: t.held_count(self.daemon.pid) <= fds, 5, "no descriptor stays")
         self.assertEqual(box.run("/bin/echo", "ok").text, "ok")
 
 

@@ -689,10 +689,10 @@ class Sessions(CommandCase):
 
         run("n=0")
         self.daemon.wait_settled()
-        fds, rss = t.fd_count(self.daemon.pid), t.rss_kib(self.daemon.pid)
+        fds, rss = t.held_count(self.daemon.pid), t.rss_kib(self.daemon.pid)
         for i in range(1, 1001):
             self.assertEqual(run("n=$((n + 1)); echo $n"), [str(i)])
-        t.wait_until(lambda: t.fd_count(self.daemon.pid) <= fds, 5, "no more descriptors than before")
+        t.wait_until(lambda: t.held_count(self.daemon.pid) <= fds, 5, "no more descriptors than before")
         self.assert_grown_less(rss, 2048)
         self.assertEqual(self.command("ls /proc | grep -c '^[0-9]'").texts()[0] < "9", True)
 

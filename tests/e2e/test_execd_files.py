@@ -725,7 +725,7 @@ class Download(FilesCase):
 
     def test_clients_that_leave_cost_nothing(self):
         self.shell("head -c 40000000 /dev/zero > /workspace/big")
-        files = t.fd_count(self.daemon.pid)
+        files = t.held_count(self.daemon.pid)
         for i in range(40):
             sock = self.connect()
             self.send(sock, "GET", self.box_.root + "/files/download?path=/workspace/big",
@@ -733,7 +733,7 @@ class Download(FilesCase):
             if i % 2:
                 receive_head(sock)
             sock.close()
-        wait_until(lambda: t.fd_count(self.daemon.pid) <= files, what="files are closed")
+        wait_until(lambda: t.held_count(self.daemon.pid) <= files, what="files are closed")
 
 
 class Hostile(FilesCase):

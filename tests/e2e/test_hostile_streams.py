@@ -441,7 +441,7 @@ class Leavers(HostileCase):
     def state(self):
         """What may not grow."""
         listed = self.ask("GET", "/v1/sandboxes?pageSize=1").json["pagination"]["totalItems"]
-        return {"fds": t.fd_count(self.daemon.pid), "leased": self.daemon.pool()["leased"],
+        return {"fds": t.held_count(self.daemon.pid), "leased": self.daemon.pool()["leased"],
                 "sandboxes": listed, "processes": len(t.cgroup_processes(self.daemon.instance)),
                 "files": self.inside.shell("ls -A /workspace").text}
 

@@ -197,10 +197,18 @@ def fd_kinds(pid):
     return kinds
 
 
+def is_exec_cgroup(kind):
+    return re.fullmatch(r"/sys/fs/cgroup/.*/x\d+", kind) is not None
+
+
 def spare_cgroups(pid):
     """The cgroups for single execs that it has in hand, or in use."""
-    return sum(count for kind, count in fd_kinds(pid).items()
-               if re.fullmatch(r"/sys/fs/cgroup/.*/x\d+", kind))
+    return sum(count for kind, count in fd_kinds(pid).items() if is_exec_cgroup(kind))
+
+
+def held_count(pid):
+    """Descriptors, but for those cgroups: a leased sandbox has one or two in hand, as it comes."""
+    return sum(count for kind, count in fd_kinds(pid).items() if not is_exec_cgroup(kind))
 
 
 def rss_kib(pid):
