@@ -6,6 +6,7 @@ Each starts from a history in which everything is as it should be and changes on
 import copy
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
@@ -518,6 +519,20 @@ class Checker(Case):
         os.write(writer.fd, b'"two"}\n')
         writer.close()
         self.assertEqual([reader.more() for reader in (everything, new)], [[{"event": "two"}]] * 2)
+
+
+class Reading(Case):
+    def test_line_that_is_being_written_is_read_when_it_is_whole(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b'{"t": 1}\n{"t": 2, ')
+            file.flush()
+            reader, new = history.Reader([file.name]), history.Reader([file.name], new=True)
+            self.assertEqual((reader.more(), new.more()), ([{"t": 1}], []))
+            file.write(b'"n": 1}\n')
+            file.flush()
+            whole = [{"t": 2, "n": 1}]
+            self.assertEqual((reader.more(), new.more()), (whole, whole))
+            self.assertEqual((reader.more(), new.more()), ([], []))
 
 
 if __name__ == "__main__":

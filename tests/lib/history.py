@@ -73,12 +73,18 @@ class Writer:
         os.close(self.fd)
 
 
+def whole_lines(path):
+    """How many bytes of the file they are: while a line is written, its beginning may be there."""
+    with open(path, "rb") as file:
+        return file.read().rfind(b"\n") + 1
+
+
 class Reader:
     """What is added to these files, each time it is asked. A line that was cut off by kill -9 is
     dropped. `new`: only what is added from now on."""
 
     def __init__(self, paths, new=False):
-        self.files = {path: os.stat(path).st_size if new else 0 for path in paths}
+        self.files = {path: whole_lines(path) if new else 0 for path in paths}
 
     def more(self):
         records = []
