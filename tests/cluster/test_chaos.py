@@ -61,7 +61,13 @@ class ChaosTest(Case):
 
     @classmethod
     def tearDownClass(cls):
-        cls.drop()
+        if cls.cluster is None:
+            return
+        try:
+            for daemon in cls.cluster.daemons.values():
+                daemon.stop()  # nothing is left of what lived through all that
+        finally:
+            cls.drop()
 
     @classmethod
     def drop(cls):
