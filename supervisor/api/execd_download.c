@@ -31,6 +31,9 @@
 #define DISPOSITION_MAX   2048u /* a name has 255 bytes, each of which may take six */
 #define DATE_MAX          64u
 #define CONTENT_RANGE_MAX 96u
+/* What is read at a time: all that have read in a turn of the loop copy before it looks at others.
+ */
+#define PIECE (64u * 1024)
 
 struct download {
 	struct sp_files_call call; /* until the headers are out */
@@ -63,7 +66,7 @@ static void download_release(struct sp_files_call *call)
 
 static void read_next(struct download *download)
 {
-	size_t len = (size_t)SP_MIN(download->left, (uint64_t)SP_FILE_READER_SIZE);
+	size_t len = (size_t)SP_MIN(download->left, (uint64_t)PIECE);
 
 	sp_file_reader_read(download->reader, download->offset, len);
 }
