@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -164,6 +165,25 @@ void sp_listener_kick(struct sp_listener *listener)
 	sp_api_wake(listener->api);
 }
 
+/*
+ * Out of descriptors libmicrohttpd stops accepting, until one of its connections has ended. That it
+ * may accept again it finds in the run after that one, which nothing else might ask for: who waits
+ * to be accepted wakes nobody meanwhile.
+ */
+static void sweep_waiting(struct sp_listener *listener)
+{
+	const union MHD_DaemonInfo *info = NULL;
+	struct pollfd waiting = {.events = POLLIN};
+
+	if (listener->mhd)
+		info = MHD_get_daemon_info(listener->mhd, MHD_DAEMON_INFO_LISTEN_FD);
+	if (!info)
+		return;
+	waiting.fd = info->listen_fd; /* negative with TLS: then nobody waits */
+	if (poll(&waiting, 1, 0) > 0)
+		sp_listener_kick(listener);
+}
+
 static void on_sweep(uv_timer_t *timer)
 {
 	struct sp_api *api = timer->data;
@@ -176,6 +196,8 @@ static void on_sweep(uv_timer_t *timer)
 	for (size_t i = 0; i < api->listener_count; i++)
 		if (api->listeners[i].tls)
 			sp_tls_sweep(api->listeners[i].tls, (int64_t)uv_now(api->loop));
+		else
+			sweep_waiting(&api->listeners[i]);
 }
 
 /* ---- start ---- */
